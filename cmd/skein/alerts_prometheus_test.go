@@ -26,8 +26,8 @@ import (
 
 const alertFile = "../../docs/observability/alerts.yml"
 
-// shortened is what the rules have otherwise in the tests: times only. Each must be there.
-var shortened = []struct {
+// shortenedRules is what the rules have otherwise in the tests: times only. Each must be there.
+var shortenedRules = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
@@ -42,18 +42,18 @@ var shortened = []struct {
 // prometheusServer is a Prometheus that scrapes services each second, and holds what they say
 // against the rules.
 type prometheusServer struct {
-	t     *testing.T
-	dir   string
-	url   string
-	rules []string // names of the alerts
+	t          *testing.T
+	dir        string
+	url        string
+	alertNames []string // names of the alerts
 
 	mu      sync.Mutex
-	targets map[string]target
+	targets map[string]scrapeTarget
 	fired   map[string]bool
 }
 
-// target is a service to be scraped, each second if nothing else is said.
-type target struct{ addr, scheme, token, every string }
+// scrapeTarget is a service to be scraped, each second if nothing else is said.
+type scrapeTarget struct{ addr, scheme, token, interval string }
 
 // startPrometheus starts the program "prometheus", which must be in the path: task alerts builds
 // it.
@@ -63,7 +63,7 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &prometheusServer{t: t, dir: t.TempDir(), targets: map[string]target{}, fired: map[string]bool{}}
+	p := &prometheusServer{t: t, dir: t.TempDir(), targets: map[string]scrapeTarget{}, fired: map[string]bool{}}
 	var parsed struct {
 		Groups []struct {
 			Rules []struct{ Alert string } `yaml:"rules"`
@@ -74,17 +74,17 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	}
 	for _, g := range parsed.Groups {
 		for _, r := range g.Rules {
-			p.rules = append(p.rules, r.Alert)
+			p.alertNames = append(p.alertNames, r.Alert)
 		}
 	}
-	for _, s := range shortened {
+	for _, s := range shortenedRules {
 		if !s.pattern.Match(rules) {
 			t.Errorf("no rule has %v", s.pattern)
 		}
 		rules = s.pattern.ReplaceAll(rules, []byte(s.with))
 	}
-	p.write("alerts.yml", rules)
-	p.configure()
+	p.writeFile("alerts.yml", rules)
+	p.writeConfig()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -112,30 +112,28 @@ func startPrometheus(t *testing.T) *prometheusServer {
 			t.Logf("prometheus says:\n%s", text)
 		}
 	})
-	if err := eventually(t.Context(), func(ctx context.Context) error {
+	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		_, err := p.get(ctx, "/-/ready")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	return p
 }
 
-func (p *prometheusServer) write(name string, data []byte) {
+func (p *prometheusServer) writeFile(name string, data []byte) {
 	p.t.Helper()
 	if err := os.WriteFile(filepath.Join(p.dir, name), data, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// configure writes the configuration. p.mu must be held, or no other goroutine may know p.
-func (p *prometheusServer) configure() {
+// writeConfig writes the configuration. p.mu must be held, or no other goroutine may know p.
+func (p *prometheusServer) writeConfig() {
 	p.t.Helper()
 	var jobs []map[string]any
 	for _, name := range slices.Sorted(maps.Keys(p.targets)) {
 		at := p.targets[name]
 		job := map[string]any{
-			"job_name": name, "scheme": at.scheme, "scrape_interval": at.every, "scrape_timeout": at.every, "tls_config": map[string]any{"insecure_skip_verify": true},
+			"job_name": name, "scheme": at.scheme, "scrape_interval": at.interval, "scrape_timeout": at.interval, "tls_config": map[string]any{"insecure_skip_verify": true},
 			"static_configs": []any{map[string]any{
 				"targets": []string{at.addr}, "labels": map[string]string{"job": "skein", "instance": name},
 			}},
@@ -153,19 +151,19 @@ func (p *prometheusServer) configure() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.write("prometheus.yml", config)
+	p.writeFile("prometheus.yml", config)
 }
 
-// scrape has a service scraped, until it is asked to stop.
-func (p *prometheusServer) scrape(t *testing.T, name string, at target) (stop func()) {
+// startScraping has a service scraped, until it is asked to stop.
+func (p *prometheusServer) startScraping(t *testing.T, name string, at scrapeTarget) (stop func()) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at.scheme == "" {
 		at.scheme = "http"
 	}
-	if at.every == "" {
-		at.every = "1s"
+	if at.interval == "" {
+		at.interval = "1s"
 	}
 	p.targets[name] = at
 	p.reload(t)
@@ -179,7 +177,7 @@ func (p *prometheusServer) scrape(t *testing.T, name string, at target) (stop fu
 
 func (p *prometheusServer) reload(t *testing.T) {
 	t.Helper()
-	p.configure()
+	p.writeConfig()
 	res, err := http.Post(p.url+"/-/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -233,12 +231,12 @@ func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]
 	return firing, nil
 }
 
-// await waits until all of these alerts fire, and meanwhile does again and again what causes them;
+// waitForAlerts waits until all of these alerts fire, and meanwhile does again and again what causes them;
 // nil means nothing.
-func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts ...string) {
+func (p *prometheusServer) waitForAlerts(t *testing.T, name string, cause func(), alerts ...string) {
 	t.Helper()
 	began := time.Now()
-	left := slices.Clone(alerts)
+	missing := slices.Clone(alerts)
 	var firing map[string]string
 	err := eventually(t.Context(), func(ctx context.Context) (err error) {
 		if cause != nil {
@@ -247,7 +245,7 @@ func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts
 		if firing, err = p.firing(ctx, name); err != nil {
 			return err
 		}
-		left = slices.DeleteFunc(left, func(a string) bool {
+		missing = slices.DeleteFunc(missing, func(a string) bool {
 			summary, fires := firing[a]
 			if fires {
 				t.Logf("%s after %v: %s", a, time.Since(began).Round(100*time.Millisecond), summary)
@@ -257,8 +255,8 @@ func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts
 			}
 			return fires
 		})
-		if len(left) > 0 {
-			return fmt.Errorf("%s do not fire", strings.Join(left, ", "))
+		if len(missing) > 0 {
+			return fmt.Errorf("%s do not fire", strings.Join(missing, ", "))
 		}
 		return nil
 	})

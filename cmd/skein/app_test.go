@@ -29,48 +29,48 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// startApp runs the service inside the test on a data directory, and returns a client and what
+// startService runs the service inside the test on a data directory, and returns a client and what
 // stops it.
-func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *command.Client, stop func()) {
+func startService(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *command.Client, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := service.Options{
+	serviceOptions := service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Logger: logger,
 		Memory: service.Memory{Cache: 16 << 20, Queries: 1 << 20},
 	}
-	for _, f := range options {
-		f(&o)
+	for _, option := range options {
+		option(&serviceOptions)
 	}
-	a, err := service.Open(t.Context(), o)
+	app, err := service.Open(t.Context(), serviceOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- a.Run(ctx, l, func() error { close(ready); return nil }) }()
+	go func() { ended <- app.Run(ctx, listener, func() error { close(ready); return nil }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	api = (&command.ClientFlags{Server: l.Addr().String()}).Client()
+	api = (&command.ClientFlags{Server: listener.Addr().String()}).Client()
 	return api, func() {
 		t.Helper()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if err := a.Close(context.WithoutCancel(ctx)); err != nil {
+		if err := app.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
 		api.HTTP.CloseIdleConnections()
 	}
 }
 
-func publish(t *testing.T, api *command.Client, evs ...*skeinv1.Event) (position string) {
+func mustPublish(t *testing.T, api *command.Client, evs ...*skeinv1.Event) (position string) {
 	t.Helper()
 	res, err := api.Events().Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
 		Events: evs, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
@@ -81,6 +81,32 @@ func publish(t *testing.T, api *command.Client, evs ...*skeinv1.Event) (position
 	return res.Msg.GetPosition()
 }
 
+// userPair asks whether a user follows another one.
+func userPair(follower, followee string) *skeinv1.FollowPair {
+	return &skeinv1.FollowPair{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: followee}}
+}
+
+// isFollowing reports whether a user explicitly follows another one, in a state that contains the
+// position atLeast, or in any state if atLeast is empty.
+func isFollowing(ctx context.Context, api *command.Client, follower, followee, atLeast string) (bool, error) {
+	res, err := api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+		AtLeast: atLeast, Pairs: []*skeinv1.FollowPair{userPair(follower, followee)},
+	}))
+	if err != nil {
+		return false, err
+	}
+	return res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT, nil
+}
+
+// getStatus asks a service for its status.
+func getStatus(ctx context.Context, api *command.Client) (*skeinv1.GetStatusResponse, error) {
+	res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg, nil
+}
+
 // TestServiceKeepsEventsAndLeavesNoGoroutine closes a service and opens it again: the service must
 // leave no goroutine behind, and must still have what was published.
 func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
@@ -88,35 +114,35 @@ func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	logger := slog.New(slog.DiscardHandler)
-	api, stop := startApp(t, dir, logger)
-	position := publish(t, api, userFollowed("ann", "bob"))
+	api, stop := startService(t, dir, logger)
+	position := mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
-	api, stop = startApp(t, dir, logger)
+	api, stop = startService(t, dir, logger)
 	defer stop()
 	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
-		Pairs:   []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
+		Pairs:   []*skeinv1.FollowPair{userPair("ann", "bob")},
 	}))
 	if err != nil || res.Msg.GetKinds()[0] != skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
 		t.Errorf("%v, %v", res, err)
 	}
 }
 
-// lockedBuffer is what several goroutines may write and read.
-type lockedBuffer struct {
+// syncBuffer is what several goroutines may write and read.
+type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
 // Write appends.
-func (b *lockedBuffer) Write(p []byte) (int, error) {
+func (b *syncBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
 // String returns what was written so far.
-func (b *lockedBuffer) String() string {
+func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
@@ -127,56 +153,56 @@ func (b *lockedBuffer) String() string {
 func TestFailedProjectionDoesNotStopTheService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
-	publish(t, api, userFollowed("ann", "bob"))
+	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
+	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil { // the store is of a log that is gone
 		t.Fatal(err)
 	}
-	var log lockedBuffer
-	api, stop = startApp(t, dir, slog.New(slog.NewTextHandler(&log, nil)))
+	var log syncBuffer
+	api, stop = startService(t, dir, slog.New(slog.NewTextHandler(&log, nil)))
 	defer stop()
-	res, err := api.Admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	status, err := getStatus(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := res.Msg.GetProjections()[0]
-	if p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_FAILED || !strings.Contains(p.GetError(), "another log") {
-		t.Errorf("status: %v", p)
+	projection := status.GetProjections()[0]
+	if projection.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_FAILED || !strings.Contains(projection.GetError(), "another log") {
+		t.Errorf("status: %v", projection)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("log: %s", log.String())
 	}
 }
 
-// edgeFacts are the facts about one pair, for a computation of its own: the latest of the file, and
+// pairFacts are the facts about one pair, for a computation of its own: the latest of the file, and
 // all live ones.
-type edgeFacts struct {
-	history events.Micros
-	live    []liveFact
+type pairFacts struct {
+	importedAt events.Micros
+	liveFacts  []liveFact
 }
 
 type liveFact struct {
-	follow bool
+	isFollow bool
 	// seq orders them; their times are the log's.
-	at events.Micros
+	publishedAt events.Micros
 }
 
-// since reports whether and since when the pair follows: history only where there is no live
+// followedSince reports whether and since when the pair follows: history only where there is no live
 // unfollow.
-func (f edgeFacts) since() (events.Micros, bool) {
+func (f pairFacts) followedSince() (events.Micros, bool) {
 	began, ended := events.Micros(-1), false
-	for _, l := range f.live {
+	for _, fact := range f.liveFacts {
 		switch {
-		case !l.follow:
+		case !fact.isFollow:
 			began, ended = -1, true
 		case began < 0:
-			began = l.at
+			began = fact.publishedAt
 		}
 	}
 	switch {
-	case !ended && f.history > 0:
-		return f.history, true
+	case !ended && f.importedAt > 0:
+		return f.importedAt, true
 	case began >= 0:
 		return began, true
 	}
@@ -190,22 +216,22 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	dir := t.TempDir()
-	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
+	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
 	defer stop()
 	const users, pieces = 40, 6
-	want := map[[2]string]edgeFacts{}
+	want := map[[2]string]pairFacts{}
 	var files []string
 	for i := range pieces {
 		path := filepath.Join(dir, fmt.Sprintf("piece%d.csv", i))
 		var text strings.Builder
 		text.WriteString("follower,user,time\n")
 		for range 300 {
-			a, b := pickPair(rng, users)
+			a, b := randomUsers(rng, users)
 			at := 1_500_000_000 + rng.IntN(1_000_000)
 			fmt.Fprintf(&text, "%s,%s,%d\n", a, b, at)
-			f := want[[2]string{a, b}]
-			f.history = max(f.history, events.Micros(at)*1_000_000)
-			want[[2]string{a, b}] = f
+			facts := want[[2]string{a, b}]
+			facts.importedAt = max(facts.importedAt, events.Micros(at)*1_000_000)
+			want[[2]string{a, b}] = facts
 		}
 		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
@@ -229,14 +255,14 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		publishLive(t, api, rng, users, want)
+		publishLiveFacts(t, api, rng, users, want)
 	}
 	for u := range users {
-		demandFollowing(t, api, fmt.Sprint("u", u), want)
+		checkFollowing(t, api, fmt.Sprint("u", u), want)
 	}
 }
 
-func pickPair(rng *rand.Rand, users int) (a, b string) {
+func randomUsers(rng *rand.Rand, users int) (a, b string) {
 	i, j := rng.IntN(users), rng.IntN(users-1)
 	if j >= i {
 		j++
@@ -244,34 +270,32 @@ func pickPair(rng *rand.Rand, users int) (a, b string) {
 	return fmt.Sprint("u", i), fmt.Sprint("u", j)
 }
 
-// publishLive publishes some live follows and unfollows, one a call, and notes when they began to
+// publishLiveFacts publishes some live follows and unfollows, one a call, and notes when they began to
 // hold as the service tells it.
-func publishLive(t *testing.T, api *command.Client, rng *rand.Rand, users int, want map[[2]string]edgeFacts) {
+func publishLiveFacts(t *testing.T, api *command.Client, rng *rand.Rand, users int, want map[[2]string]pairFacts) {
 	t.Helper()
 	for range 30 {
-		a, b := pickPair(rng, users)
-		l := liveFact{follow: rng.IntN(2) == 0}
+		a, b := randomUsers(rng, users)
+		fact := liveFact{isFollow: rng.IntN(2) == 0}
 		ev := userFollowed(a, b)
-		if !l.follow {
-			ev = &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
-				UserUnfollowed: &skeinv1.UserUnfollowed{UserId: a, TargetUserId: b},
-			}}
+		if !fact.isFollow {
+			ev = userUnfollowed(a, b)
 		}
 		before := time.Now()
-		publish(t, api, ev)
+		mustPublish(t, api, ev)
 		// The log gave it a time in between, which is the time since only where history does not
 		// count.
-		f := want[[2]string{a, b}]
-		l.at = events.Micros(before.UnixMicro())
-		f.live = append(f.live, l)
-		want[[2]string{a, b}] = f
+		facts := want[[2]string{a, b}]
+		fact.publishedAt = events.Micros(before.UnixMicro())
+		facts.liveFacts = append(facts.liveFacts, fact)
+		want[[2]string{a, b}] = facts
 	}
 }
 
-// demandFollowing demands the list of a user, in order. Times of live facts are the log's: they are
+// checkFollowing demands the list of a user, in order. Times of live facts are the log's: they are
 // demanded to be within a second of when the fact was published, and to be those of the list's
 // order.
-func demandFollowing(t *testing.T, api *command.Client, user string, want map[[2]string]edgeFacts) {
+func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]string]pairFacts) {
 	t.Helper()
 	type entry struct {
 		user  string
@@ -279,7 +303,7 @@ func demandFollowing(t *testing.T, api *command.Client, user string, want map[[2
 	}
 	var wanted []entry
 	for pair := range maps.Keys(want) {
-		if since, ok := want[pair].since(); ok && pair[0] == user {
+		if since, ok := want[pair].followedSince(); ok && pair[0] == user {
 			wanted = append(wanted, entry{pair[1], since})
 		}
 	}

@@ -19,16 +19,16 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// warned is a handler that runs a function at the first warning.
-type warned struct {
+// warningHandler is a handler that runs a function at the first warning.
+type warningHandler struct {
 	slog.Handler
-	then func()
+	onWarning func()
 }
 
-func (w *warned) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w *warningHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
-func (w *warned) Handle(context.Context, slog.Record) error {
-	w.then()
+func (w *warningHandler) Handle(context.Context, slog.Record) error {
+	w.onWarning()
 	return nil
 }
 
@@ -37,7 +37,7 @@ func (w *warned) Handle(context.Context, slog.Record) error {
 // the end.
 func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	t.Parallel()
-	ns := newNATS(t)
+	ns := startNATS(t)
 	at := ns.ClientURL()
 	publishTo(t, at, "bob", "cid")
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	ends := make(chan error, 1)
 	silent := make(chan struct{})
 	go func() {
-		ends <- service.CheckArchiveEnd(t.Context(), log, past, slog.New(&warned{Handler: slog.DiscardHandler, then: func() { close(silent) }}))
+		ends <- service.CheckArchiveEnd(t.Context(), log, past, slog.New(&warningHandler{Handler: slog.DiscardHandler, onWarning: func() { close(silent) }}))
 	}()
 	select {
 	case <-silent:

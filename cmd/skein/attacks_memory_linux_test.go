@@ -31,11 +31,7 @@ import (
 func TestAttacksFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	const memory = minMemory
-	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "256MiB", "--log-level", "error"}}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer s.kill()
+	s := startServer(t.Context(), t, "--memory", "256MiB", "--log-level", "error")
 	facts := `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}` + "\n"
 	for i := range 1000 { // so that a list of followers is long
 		facts += fmt.Sprintf(`{"userFollowed":{"userId":"%s%d","targetUserId":"bob"}}`+"\n", strings.Repeat("x", 120), i)
@@ -46,34 +42,34 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 		name string
 		run  func(context.Context)
 	}{
-		{"lists of two million empty items, packed", a.emptyItems},
-		{"bodies that unpack to 32 MiB", a.bombs},
-		{"bodies in zstd with a window of 128 MiB", a.wideWindows},
-		{"large bodies", a.largeBodies},
-		{"large publishes", a.largePublishes},
-		{"connections that send half a request", a.halfRequests},
-		{"answers that are not read", a.unreadAnswers},
-		{"long heads", a.longHeads},
-		{"HTTP/2: streams of health", a.healthStreams},
-		{"HTTP/2: streams of feeds, and pins for them", func(ctx context.Context) { a.feedStreams(ctx, 2000) }},
-		{"HTTP/2: long answers that are not read", a.closedWindows},
-		{"HTTP/2: calls that are cancelled at once", a.rapidResets},
-		{"HTTP/2: a head without an end", a.continuations},
+		{"lists of two million empty items, packed", a.sendEmptyItems},
+		{"bodies that unpack to 32 MiB", a.sendBombs},
+		{"bodies in zstd with a window of 128 MiB", a.sendWideWindows},
+		{"large bodies", a.sendLargeBodies},
+		{"large publishes", a.sendLargePublishes},
+		{"connections that send half a request", a.sendHalfRequests},
+		{"answers that are not read", a.leaveAnswersUnread},
+		{"long heads", a.sendLongHeads},
+		{"HTTP/2: streams of health", a.openHealthStreams},
+		{"HTTP/2: streams of feeds, and pins for them", func(ctx context.Context) { a.openFeedStreams(ctx, 2000) }},
+		{"HTTP/2: long answers that are not read", a.keepWindowsClosed},
+		{"HTTP/2: calls that are cancelled at once", a.resetStreams},
+		{"HTTP/2: a head without an end", a.sendContinuations},
 	}
 	if testing.Short() {
 		attacks = attacks[:3]
 	}
 	for _, attack := range attacks {
-		s.forgetPeak(t)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		s.resetPeakMemory(t)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		attack.run(ctx)
 		cancel()
-		if peak := s.resident(t, "VmHWM"); peak > memory/10*11 {
+		if peak := s.residentBytes(t, "VmHWM"); peak > memory/10*11 {
 			t.Errorf("%s: %d MiB were resident", attack.name, peak>>20)
 		}
-		t.Logf("%s: at most %d MiB were resident", attack.name, s.resident(t, "VmHWM")>>20)
+		t.Logf("%s: at most %d MiB were resident", attack.name, s.residentBytes(t, "VmHWM")>>20)
 		// What is still worked off may have the service refuse for a while, as overloaded.
-		if got := s.answered(t, "query", "check", "ann", "bob"); !strings.Contains(got, "explicit") {
+		if got := s.queryUntilAdmitted(t, "query", "check", "ann", "bob"); !strings.Contains(got, "explicit") {
 			t.Errorf("%s: then a caller is answered %s", attack.name, got)
 		}
 	}
@@ -85,8 +81,8 @@ type attacker struct {
 	addr string
 }
 
-// beside runs n at once, some times each, and waits until all have ended.
-func beside(n, times int, f func()) {
+// runConcurrently runs n at once, some times each, and waits until all have ended.
+func runConcurrently(n, times int, f func()) {
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
@@ -115,7 +111,7 @@ func (a *attacker) post(ctx context.Context, procedure, encoding string, body []
 	}
 }
 
-func packed(body []byte) []byte {
+func gzipBytes(body []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	_, _ = z.Write(body)
@@ -123,41 +119,41 @@ func packed(body []byte) []byte {
 	return b.Bytes()
 }
 
-func (a *attacker) emptyItems(ctx context.Context) {
+func (a *attacker) sendEmptyItems(ctx context.Context) {
 	// The field of the other users, empty, two million times.
-	body := packed(bytes.Repeat([]byte{0x12, 0x00}, 2_000_000))
-	beside(6, 5, func() {
+	body := gzipBytes(bytes.Repeat([]byte{0x12, 0x00}, 2_000_000))
+	runConcurrently(6, 5, func() {
 		a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "gzip", body)
 		a.post(ctx, connectv1.GraphServiceBatchGetFollowCountsProcedure, "gzip", body)
 	})
 }
 
-func (a *attacker) bombs(ctx context.Context) {
-	body := packed(make([]byte, 32<<20))
-	beside(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "gzip", body) })
+func (a *attacker) sendBombs(ctx context.Context) {
+	body := gzipBytes(make([]byte, 32<<20))
+	runConcurrently(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "gzip", body) })
 }
 
-func (a *attacker) wideWindows(ctx context.Context) {
+func (a *attacker) sendWideWindows(ctx context.Context) {
 	z, err := zstd.NewWriter(nil, zstd.WithWindowSize(128<<20))
 	if err != nil {
 		a.t.Error(err)
 		return
 	}
 	body := z.EncodeAll(make([]byte, 256<<20), nil)
-	beside(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "zstd", body) })
+	runConcurrently(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "zstd", body) })
 }
 
-func (a *attacker) largeBodies(ctx context.Context) {
+func (a *attacker) sendLargeBodies(ctx context.Context) {
 	body := bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 3_800_000/3)
-	beside(60, 2, func() { a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "", body) })
+	runConcurrently(60, 2, func() { a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "", body) })
 }
 
-func (a *attacker) largePublishes(ctx context.Context) {
+func (a *attacker) sendLargePublishes(ctx context.Context) {
 	// Events of no kind whose ids are long.
 	event := append([]byte{0x0a, 0x80, 0x08}, bytes.Repeat([]byte{'x'}, 1024)...)
 	event = append(binary.AppendUvarint([]byte{0x0a}, uint64(len(event))), event...)
 	body := bytes.Repeat(event, 700)
-	beside(60, 5, func() { a.post(ctx, connectv1.EventServicePublishProcedure, "", body) })
+	runConcurrently(60, 5, func() { a.post(ctx, connectv1.EventServicePublishProcedure, "", body) })
 }
 
 func (a *attacker) dial(ctx context.Context) net.Conn {
@@ -166,11 +162,11 @@ func (a *attacker) dial(ctx context.Context) net.Conn {
 		return nil // there is no room for more
 	}
 	a.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(waitLimit))
 	return conn
 }
 
-func (a *attacker) halfRequests(ctx context.Context) {
+func (a *attacker) sendHalfRequests(ctx context.Context) {
 	for range 2000 {
 		if conn := a.dial(ctx); conn != nil {
 			_, _ = io.WriteString(conn, "POST "+connectv1.GraphServiceCheckFollowsProcedure+
@@ -179,7 +175,7 @@ func (a *attacker) halfRequests(ctx context.Context) {
 	}
 }
 
-func (a *attacker) unreadAnswers(ctx context.Context) {
+func (a *attacker) leaveAnswersUnread(ctx context.Context) {
 	call := "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for range 200 {
 		conn := a.dial(ctx)
@@ -194,8 +190,8 @@ func (a *attacker) unreadAnswers(ctx context.Context) {
 	}
 }
 
-func (a *attacker) longHeads(ctx context.Context) {
-	beside(50, 2, func() {
+func (a *attacker) sendLongHeads(ctx context.Context) {
+	runConcurrently(50, 2, func() {
 		if conn := a.dial(ctx); conn != nil {
 			_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
 			for n := 0; err == nil && n < 8<<20; n += 64 << 10 {
@@ -206,9 +202,9 @@ func (a *attacker) longHeads(ctx context.Context) {
 	})
 }
 
-// http2Client is a connection whose frames the attacker writes; what the server says is thrown
+// dialHTTP2 is a connection whose frames the attacker writes; what the server says is thrown
 // away.
-func (a *attacker) http2Client(ctx context.Context, settings ...http2.Setting) *http2.Framer {
+func (a *attacker) dialHTTP2(ctx context.Context, settings ...http2.Setting) *http2.Framer {
 	conn := a.dial(ctx)
 	if conn == nil {
 		return nil
@@ -221,7 +217,7 @@ func (a *attacker) http2Client(ctx context.Context, settings ...http2.Setting) *
 	return f
 }
 
-func http2Head(procedure, contentType string) []byte {
+func encodeHTTP2Head(procedure, contentType string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	for _, h := range [][2]string{
@@ -232,10 +228,10 @@ func http2Head(procedure, contentType string) []byte {
 	return b.Bytes()
 }
 
-func (a *attacker) healthStreams(ctx context.Context) {
-	head := http2Head("/grpc.health.v1.Health/Watch", "application/grpc")
+func (a *attacker) openHealthStreams(ctx context.Context) {
+	head := encodeHTTP2Head("/grpc.health.v1.Health/Watch", "application/grpc")
 	for range 18 {
-		f := a.http2Client(ctx)
+		f := a.dialHTTP2(ctx)
 		for stream := uint32(1); f != nil && stream < 2*240; stream += 2 {
 			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) != nil ||
 				f.WriteData(stream, true, make([]byte, 5)) != nil {
@@ -245,16 +241,14 @@ func (a *attacker) healthStreams(ctx context.Context) {
 	}
 }
 
-// feedStreams opens streams of WatchFeed, more than the service admits, and has every one that is
+// openFeedStreams opens streams of WatchFeed, more than the service admits, and has every one that is
 // open count its feed again, some times. The streams stay open until the test ends.
-func (a *attacker) feedStreams(ctx context.Context, streams int) {
+func (a *attacker) openFeedStreams(ctx context.Context, streams int) {
 	const owners = 20
 	for first := 0; first < streams; first += 500 {
 		var follows []*skeinv1.Event
 		for i := first; i < min(first+500, streams); i++ {
-			follows = append(follows, &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-				UserId: fmt.Sprint("reader", i), TargetUserId: fmt.Sprint("owner", i%owners),
-			}}})
+			follows = append(follows, userFollowed(fmt.Sprint("reader", i), fmt.Sprint("owner", i%owners)))
 		}
 		a.publish(ctx, follows)
 	}
@@ -264,8 +258,8 @@ func (a *attacker) feedStreams(ctx context.Context, streams int) {
 	})
 	// Those beyond are refused by this budget, or before by that of all requests for streams.
 	admitted := fmt.Sprint(maxFeedWatchStreams(minMemory))
-	a.awaitMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
-	a.awaitMetric(ctx, `skein_budget_used{of="requests for streams"} `+admitted)
+	a.waitForMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
+	a.waitForMetric(ctx, `skein_budget_used{of="requests for streams"} `+admitted)
 
 	for round := range 10 {
 		var pins []*skeinv1.Event
@@ -276,16 +270,16 @@ func (a *attacker) feedStreams(ctx context.Context, streams int) {
 		}
 		a.publish(ctx, pins)
 	}
-	a.worked(ctx)
+	a.waitUntilIdle(ctx)
 }
 
 // openStreams calls a streaming method so many times, over connections of 240 streams each, and
 // leaves the streams open.
 func (a *attacker) openStreams(ctx context.Context, procedure string, streams int, requestOf func(i int) proto.Message) {
 	const perConnection = 240
-	head := http2Head(procedure, "application/connect+proto")
+	head := encodeHTTP2Head(procedure, "application/connect+proto")
 	for first := 0; first < streams; first += perConnection {
-		f := a.http2Client(ctx)
+		f := a.dialHTTP2(ctx)
 		if f == nil || f.WriteWindowUpdate(0, 1<<30) != nil {
 			a.t.Error("a connection is refused")
 			return
@@ -318,15 +312,15 @@ func (a *attacker) publish(ctx context.Context, evs []*skeinv1.Event) {
 	a.post(ctx, connectv1.EventServicePublishProcedure, "", body)
 }
 
-func (a *attacker) closedWindows(ctx context.Context) {
-	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
+func (a *attacker) keepWindowsClosed(ctx context.Context) {
+	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000})
 	if err != nil {
 		a.t.Error(err)
 		return
 	}
 	for range 20 {
-		f := a.http2Client(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		f := a.dialHTTP2(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for stream := uint32(1); f != nil && stream < 2*240; stream += 2 {
 			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) != nil ||
 				f.WriteData(stream, true, body) != nil {
@@ -334,15 +328,17 @@ func (a *attacker) closedWindows(ctx context.Context) {
 			}
 		}
 	}
-	a.worked(ctx)
+	a.waitUntilIdle(ctx)
 }
 
-// worked waits until the service works on no call: all that came are refused, or wait for their
+// waitUntilIdle waits until the service works on no call: all that came are refused, or wait for their
 // client.
-func (a *attacker) worked(ctx context.Context) { a.awaitMetric(ctx, `skein_budget_used{of="reads"} 0`) }
+func (a *attacker) waitUntilIdle(ctx context.Context) {
+	a.waitForMetric(ctx, `skein_budget_used{of="reads"} 0`)
+}
 
-// awaitMetric waits until a line is among the metrics of the service.
-func (a *attacker) awaitMetric(ctx context.Context, line string) {
+// waitForMetric waits until a line is among the metrics of the service.
+func (a *attacker) waitForMetric(ctx context.Context, line string) {
 	if err := eventually(ctx, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.addr+"/metrics", http.NoBody)
 		if err != nil {
@@ -363,10 +359,10 @@ func (a *attacker) awaitMetric(ctx context.Context, line string) {
 	}
 }
 
-func (a *attacker) rapidResets(ctx context.Context) {
-	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
-	beside(4, 1, func() {
-		f := a.http2Client(ctx)
+func (a *attacker) resetStreams(ctx context.Context) {
+	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
+	runConcurrently(4, 1, func() {
+		f := a.dialHTTP2(ctx)
 		for i := uint32(0); f != nil && i < 10_000; i++ {
 			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: head, EndHeaders: true}) != nil ||
 				f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
@@ -376,15 +372,15 @@ func (a *attacker) rapidResets(ctx context.Context) {
 	})
 }
 
-func (a *attacker) continuations(ctx context.Context) {
-	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
+func (a *attacker) sendContinuations(ctx context.Context) {
+	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	var more bytes.Buffer
 	e := hpack.NewEncoder(&more)
 	for more.Len() < 8<<10 {
 		_ = e.WriteField(hpack.HeaderField{Name: "x-long", Value: strings.Repeat("x", 1000), Sensitive: true})
 	}
-	beside(8, 1, func() {
-		f := a.http2Client(ctx)
+	runConcurrently(8, 1, func() {
+		f := a.dialHTTP2(ctx)
 		if f == nil || f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head}) != nil {
 			return
 		}
@@ -396,8 +392,8 @@ func (a *attacker) continuations(ctx context.Context) {
 	})
 }
 
-// resident returns a line of the process's status, in bytes.
-func (s *server) resident(t *testing.T, name string) int64 {
+// residentBytes returns a line of the process's status, in bytes.
+func (s *serverProcess) residentBytes(t *testing.T, name string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {
@@ -416,11 +412,11 @@ func (s *server) resident(t *testing.T, name string) int64 {
 	return 0
 }
 
-// answered asks until the service is not overloaded any more.
-func (s *server) answered(t *testing.T, args ...string) (out string) {
+// queryUntilAdmitted asks until the service is not overloaded any more.
+func (s *serverProcess) queryUntilAdmitted(t *testing.T, args ...string) (out string) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) (err error) {
-		if out, err = skeinRuns(ctx, s, "skein", "", args...); err != nil && !strings.Contains(out, "OVERLOADED") {
+		if out, err = runProgramWithTimeout(ctx, s, "skein", "", args...); err != nil && !strings.Contains(out, "OVERLOADED") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return err
@@ -431,8 +427,8 @@ func (s *server) answered(t *testing.T, args ...string) (out string) {
 	return out
 }
 
-// forgetPeak makes VmHWM what is resident now.
-func (s *server) forgetPeak(t *testing.T) {
+// resetPeakMemory makes VmHWM what is resident now.
+func (s *serverProcess) resetPeakMemory(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ const (
 	drillRounds = 4
 )
 
-// loss is what one lost disk cost.
-type loss struct {
+// diskLoss is what one lost disk cost.
+type diskLoss struct {
 	acked, lost int
 	// window is the time before the disk was lost in which facts were acknowledged that are lost.
 	window, restoring, starting time.Duration
@@ -42,19 +42,19 @@ func TestBackupRestoresServiceUnderTraffic(t *testing.T) {
 		t.Run(fmt.Sprint("embedded, --archive-every ", every), func(t *testing.T) {
 			backup := t.TempDir()
 			archive, target := filepath.Join(backup, "log"), filepath.Join(backup, "stores")
-			drill(t, 4*every, []string{"--archive", archive, "--archive-every", every.String(), "--snapshots", target, "--snapshot-every", "5s"},
-				func(s *server) {
-					data := filepath.Join(s.dir, "data")
+			loseDisks(t, 4*every, []string{"--archive", archive, "--archive-every", every.String(), "--snapshots", target, "--snapshot-every", "5s"},
+				func(s *serverProcess) {
+					data := s.dataDir()
 					mustSkein(t, s, "skein", "", "replay", "archive", "restore", "--archive", archive, "--data", data)
 					restoreSnapshots(t, s, target, "--archive", archive)
 				})
 		})
 	}
 	t.Run("three NATS servers", func(t *testing.T) {
-		c := startCluster(t)
+		c := startNATSCluster(t)
 		target := filepath.Join(t.TempDir(), "stores")
-		worst := drill(t, 12*time.Second, []string{"--nats", c.url(), "--snapshots", target, "--snapshot-every", "5s"},
-			func(s *server) { restoreSnapshots(t, s, target) })
+		worst := loseDisks(t, 12*time.Second, []string{"--nats", c.urls(), "--snapshots", target, "--snapshot-every", "5s"},
+			func(s *serverProcess) { restoreSnapshots(t, s, target) })
 		if worst.lost > 0 {
 			t.Errorf("%d facts are lost that a cluster has acknowledged", worst.lost)
 		}
@@ -62,25 +62,25 @@ func TestBackupRestoresServiceUnderTraffic(t *testing.T) {
 }
 
 // restoreSnapshots restores the latest snapshot of each projection that the log has got as far as.
-func restoreSnapshots(t *testing.T, s *server, target string, more ...string) {
+func restoreSnapshots(t *testing.T, s *serverProcess, target string, more ...string) {
 	t.Helper()
-	args := append([]string{"restore", "--target", target, "--data", filepath.Join(s.dir, "data")}, more...)
+	args := append([]string{"restore", "--target", target, "--data", s.dataDir()}, more...)
 	t.Log(strings.TrimSpace(mustSkein(t, s, "skein", "", args...)))
 }
 
-// drill loses disks at random moments, at the latest after a time.
-func drill(t *testing.T, latest time.Duration, flags []string, restore func(*server)) (worst loss) {
-	s := &server{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
+// loseDisks loses disks at random moments, at the latest after a time.
+func loseDisks(t *testing.T, latest time.Duration, flags []string, restore func(*serverProcess)) (worst diskLoss) {
+	s := &serverProcess{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	client := skeinv1connect.NewEventServiceClient(http.DefaultClient, "http://"+s.addr)
-	base(t, client)
+	publishBase(t, client)
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	for round := range drillRounds {
-		acked := underTraffic(t, s, client, round, latest/3+time.Duration(rng.Int64N(int64(latest-latest/3))))
+		acked := publishUntilKilled(t, s, client, round, latest/3+time.Duration(rng.Int64N(int64(latest-latest/3))))
 		began := time.Now()
-		if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
+		if err := os.RemoveAll(s.dataDir()); err != nil {
 			t.Fatal(err)
 		}
 		restore(s)
@@ -88,8 +88,8 @@ func drill(t *testing.T, latest time.Duration, flags []string, restore func(*ser
 		if err := s.start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l := loss{acked: len(acked), restoring: restored.Sub(began), starting: time.Since(restored)}
-		l.count(t, s, round, acked)
+		l := diskLoss{acked: len(acked), restoring: restored.Sub(began), starting: time.Since(restored)}
+		l.countLost(t, s, round, acked)
 		t.Logf("round %d: %d facts acknowledged, %d lost, the first of them %.1f s before the disk; restored in %.1f s, ready %.1f s later",
 			round, l.acked, l.lost, l.window.Seconds(), l.restoring.Seconds(), l.starting.Seconds())
 		worst.lost, worst.window = max(worst.lost, l.lost), max(worst.window, l.window)
@@ -97,14 +97,14 @@ func drill(t *testing.T, latest time.Duration, flags []string, restore func(*ser
 	}
 	t.Logf("worst of %d: RPO %.1f s (%d facts), RTO %.1f s", drillRounds, worst.window.Seconds(), worst.lost,
 		(worst.restoring + worst.starting).Seconds())
-	if err := s.stop(); err != nil {
+	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
 	return worst
 }
 
-// base publishes what was there before.
-func base(t *testing.T, client skeinv1connect.EventServiceClient) {
+// publishBase publishes what was there before.
+func publishBase(t *testing.T, client skeinv1connect.EventServiceClient) {
 	t.Helper()
 	var list []*skeinv1.Event
 	for i := range drillBase {
@@ -117,15 +117,15 @@ func base(t *testing.T, client skeinv1connect.EventServiceClient) {
 	}
 }
 
-// ack is a fact that was acknowledged.
-type ack struct {
+// ackedFact is a fact that was acknowledged.
+type ackedFact struct {
 	who string
 	at  time.Time
 }
 
-// underTraffic publishes from several clients until the process is killed after a time, and returns
+// publishUntilKilled publishes from several clients until the process is killed after a time, and returns
 // what was acknowledged.
-func underTraffic(t *testing.T, s *server, client skeinv1connect.EventServiceClient, round int, after time.Duration) (acked []ack) {
+func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.EventServiceClient, round int, after time.Duration) (acked []ackedFact) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
@@ -141,7 +141,7 @@ func underTraffic(t *testing.T, s *server, client skeinv1connect.EventServiceCli
 					return // the process is gone
 				}
 				mu.Lock()
-				acked = append(acked, ack{who, time.Now()})
+				acked = append(acked, ackedFact{who, time.Now()})
 				mu.Unlock()
 			}
 		})
@@ -153,8 +153,8 @@ func underTraffic(t *testing.T, s *server, client skeinv1connect.EventServiceCli
 	return acked
 }
 
-// count finds which acknowledged facts are gone.
-func (l *loss) count(t *testing.T, s *server, round int, acked []ack) {
+// countLost finds which acknowledged facts are gone.
+func (l *diskLoss) countLost(t *testing.T, s *serverProcess, round int, acked []ackedFact) {
 	t.Helper()
 	out := mustSkein(t, s, "skein", "", "query", "scan", fmt.Sprint("round", round))
 	there := map[string]bool{}

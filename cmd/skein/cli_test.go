@@ -16,13 +16,13 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// output runs a command that needs no service.
-func output(args ...string) (code int, out string) { return outputWith(nil, args...) }
+// runCLI runs a command that needs no service.
+func runCLI(args ...string) (code int, out string) { return runCLIWith(nil, args...) }
 
-// outputWith runs a command of a command line that has more than [cli].
-func outputWith(more []kong.Option, args ...string) (code int, out string) {
+// runCLIWith runs a command of a command line that has more than [cli].
+func runCLIWith(options []kong.Option, args ...string) (code int, out string) {
 	var text, trouble bytes.Buffer
-	code = run(args, &command.Streams{Out: &text, Err: &trouble}, more...)
+	code = run(args, &command.Streams{Out: &text, Err: &trouble}, options...)
 	return code, text.String() + trouble.String()
 }
 
@@ -30,13 +30,13 @@ func outputWith(more []kong.Option, args ...string) (code int, out string) {
 // and that the flags of the command come before the flags of the connection.
 func TestHelpCommandEqualsHelpFlag(t *testing.T) {
 	for _, command := range [][]string{nil, {"serve"}, {"replay", "verify"}, {"query", "feed"}} {
-		code, asked := output(append([]string{"help"}, command...)...)
-		_, flagged := output(append(slices.Clone(command), "--help")...)
+		code, asked := runCLI(append([]string{"help"}, command...)...)
+		_, flagged := runCLI(append(slices.Clone(command), "--help")...)
 		if code != exitOK || asked != flagged || !strings.Contains(asked, "Usage: skein") {
 			t.Errorf("help %v: exit code %d\n%s", command, code, asked)
 		}
 	}
-	_, page := output("help", "query", "feed")
+	_, page := runCLI("help", "query", "feed")
 	own, connection := strings.Index(page, "--hide-seen"), strings.Index(page, "Connection:")
 	if own < 0 || connection < own || strings.Index(page, "--tls-ca") < connection {
 		t.Errorf("the flags of the connection are in front:\n%s", page)
@@ -46,7 +46,7 @@ func TestHelpCommandEqualsHelpFlag(t *testing.T) {
 // TestHelpFitsOnOneScreen demands that the first page of help has one line for each command, in
 // groups, with the most used commands first.
 func TestHelpFitsOnOneScreen(t *testing.T) {
-	_, page := output("--help")
+	_, page := runCLI("--help")
 	lines := strings.Split(strings.TrimSpace(page), "\n")
 	if len(lines) > 50 {
 		t.Errorf("expected at most 50 lines, got %d", len(lines))
@@ -63,7 +63,7 @@ func TestHelpFitsOnOneScreen(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("%s\n%s", diff, page)
 	}
-	if _, page := output("replay", "--help"); !strings.Contains(page, "rebuild") || !strings.Contains(page, "erase") {
+	if _, page := runCLI("replay", "--help"); !strings.Contains(page, "rebuild") || !strings.Contains(page, "erase") {
 		t.Errorf("replay --help does not list its commands:\n%s", page)
 	}
 }
@@ -96,7 +96,7 @@ func TestNegativeFlagValueMayFollowASpace(t *testing.T) {
 			t.Errorf("%s: %s, want %s", line, got, want)
 		}
 	}
-	if code, text := output("serve", "--check", "--data", t.TempDir(), "--followee-cap", "-1"); code == exitUsage {
+	if code, text := runCLI("serve", "--check", "--data", t.TempDir(), "--followee-cap", "-1"); code == exitUsage {
 		t.Error(text)
 	}
 }
@@ -108,12 +108,12 @@ func TestEveryCommandHasItsParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lack := range lacking(parser.Model, exitCodesPage(t), scripts(t)) {
+	for _, lack := range missingParts(parser.Model, readExitCodesPage(t), readScripts(t)) {
 		t.Error(lack)
 	}
 }
 
-func exitCodesPage(t *testing.T) string {
+func readExitCodesPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
@@ -122,8 +122,8 @@ func exitCodesPage(t *testing.T) string {
 	return string(page)
 }
 
-// scripts are the scenarios of [TestScripts], in one text.
-func scripts(t *testing.T) string {
+// readScripts are the scenarios of [TestScripts], in one text.
+func readScripts(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -140,10 +140,10 @@ func scripts(t *testing.T) string {
 	return all.String()
 }
 
-// lacking returns what commands lack: help, also of their flags; a row in the table of exit codes,
+// missingParts returns what commands lack: help, also of their flags; a row in the table of exit codes,
 // of which every row is of a command; and a script that runs them.
-func lacking(model *kong.Application, page, scripts string) (lacks []string) {
-	documented, run := rowsOfExitCodes(page), runByScripts(model.Node, scripts)
+func missingParts(model *kong.Application, page, scripts string) (lacks []string) {
+	documented, run := commandsWithExitCodes(page), commandsRunByScripts(model.Node, scripts)
 	for _, leaf := range model.Leaves(true) {
 		name := strings.Join(commandPath(leaf), " ")
 		if leaf.Help == "" {
@@ -168,8 +168,8 @@ func lacking(model *kong.Application, page, scripts string) (lacks []string) {
 	return lacks
 }
 
-// rowsOfExitCodes are the commands that the table of exit codes names.
-func rowsOfExitCodes(page string) map[string]bool {
+// commandsWithExitCodes are the commands that the table of exit codes names.
+func commandsWithExitCodes(page string) map[string]bool {
 	_, section, _ := strings.Cut(page, "\n## Exit codes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[string]bool{}
@@ -186,8 +186,8 @@ func rowsOfExitCodes(page string) map[string]bool {
 	return documented
 }
 
-// runByScripts returns the commands that scripts run.
-func runByScripts(root *kong.Node, scripts string) map[*kong.Node]bool {
+// commandsRunByScripts returns the commands that scripts run.
+func commandsRunByScripts(root *kong.Node, scripts string) map[*kong.Node]bool {
 	run := map[*kong.Node]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^(?:! )?(?:exec skein|until (?:'[^']*'|\S+)) (.+)$`).FindAllStringSubmatch(scripts, -1) {
 		node := root

@@ -33,12 +33,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// nodes are the nodes of a cluster over one log, and a process that holds everything.
-type nodes struct {
-	t     *testing.T
-	nats  *natsCluster
-	whole *server
-	http  *http.Client
+// nodeCluster are the nodes of a cluster over one log, and a process that holds everything.
+type nodeCluster struct {
+	t         *testing.T
+	nats      *natsCluster
+	reference *serverProcess
+	http      *http.Client
 	// program is that of the nodes; empty means this one.
 	program string
 	// flags are those of every node beside its own.
@@ -49,56 +49,56 @@ type nodes struct {
 	members *placement.Cluster
 
 	mu sync.Mutex
-	// running are the nodes that clients call.
-	running map[string]*door
-	asked   atomic.Int64
-	// over is closed when no more questions are wanted.
-	over chan struct{}
+	// inService are the nodes that clients call.
+	inService map[string]*callableNode
+	answered  atomic.Int64
+	// stopAsking is closed when no more questions are wanted.
+	stopAsking chan struct{}
 }
 
-// door is a node that clients call.
-type door struct {
-	*server
-	calls   context.Context
-	breakUp context.CancelFunc // ends the calls that are under way
+// callableNode is a node that clients call.
+type callableNode struct {
+	*serverProcess
+	calls       context.Context
+	cancelCalls context.CancelFunc // ends the calls that are under way
 }
 
 // TestReadsSucceedWhileNodesFail demands that no read fails, and that each is answered as by a
 // process that has all rows, while nodes are killed, stand still, join and leave, and while the
 // NATS servers are restarted.
 func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel: it keeps all processors busy
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	c := startNodes(ctx, t, "")
-	c.underLoad(ctx, func(ctx context.Context) {
-		strikes := []strike{
-			{"a node is killed", c.killed},
-			{"a node stands still", c.still},
-			{"a node joins", c.joins},
-			{"a node leaves", c.leaves},
-			{"the NATS servers start again", c.natsRestart},
-			{"all nodes start again", func(ctx context.Context) error { return c.roll(ctx, "") }},
+	c.runUnderLoad(ctx, func(ctx context.Context) {
+		disruptions := []disruption{
+			{"a node is killed", c.killNode},
+			{"a node stands still", c.pauseNode},
+			{"a node joins", c.joinNode},
+			{"a node leaves", c.removeNode},
+			{"the NATS servers start again", c.restartNATSServers},
+			{"all nodes start again", func(ctx context.Context) error { return c.restartNodes(ctx, "") }},
 		}
 		if testing.Short() {
-			strikes = strikes[:2]
+			disruptions = disruptions[:2]
 		}
-		for _, s := range strikes {
-			if !c.strike(ctx, s) {
+		for _, s := range disruptions {
+			if !c.disrupt(ctx, s) {
 				break
 			}
 		}
 	})
 }
 
-// joins demands that a node that joins gets all of its rows from the others.
-func (c *nodes) joins(ctx context.Context) error {
+// joinNode demands that a node that joins gets all of its rows from the others.
+func (c *nodeCluster) joinNode(ctx context.Context) error {
 	c.flags = []string{"--log-level", "debug"} // with the report of each store
-	if err := c.add(ctx, "n3"); err != nil {
+	if err := c.addNode(ctx, "n3"); err != nil {
 		return err
 	}
 	reports := regexp.MustCompile(`(\d+) partitions in place of 0, (\d+) of them copied`)
 	return eventually(ctx, func(context.Context) error {
-		text, err := os.ReadFile(filepath.Join(c.running["n3"].dir, "server.log"))
+		text, err := os.ReadFile(filepath.Join(c.inService["n3"].dir, "server.log"))
 		if err != nil {
 			return err
 		}
@@ -110,21 +110,21 @@ func (c *nodes) joins(ctx context.Context) error {
 	})
 }
 
-// strike is something that happens to the nodes.
-type strike struct {
+// disruption is something that happens to the nodes.
+type disruption struct {
 	name string
 	run  func(context.Context) error
 }
 
-// strike does it, and demands that the nodes are whole again, and questions are answered.
-func (c *nodes) strike(ctx context.Context, s strike) bool {
+// disrupt does it, and demands that the nodes are whole again, and questions are answered.
+func (c *nodeCluster) disrupt(ctx context.Context, s disruption) bool {
 	began := time.Now()
 	err := s.run(ctx)
 	if err == nil {
-		err = c.healed(ctx)
+		err = c.waitUntilHealed(ctx)
 	}
 	if err == nil {
-		err = c.more(ctx, 100)
+		err = c.waitForQuestions(ctx, 100)
 	}
 	if err != nil {
 		c.t.Errorf("%s: %v", s.name, err)
@@ -134,28 +134,28 @@ func (c *nodes) strike(ctx context.Context, s strike) bool {
 	return true
 }
 
-// underLoad does something while questions are asked, and has every node verify its stores at the
+// runUnderLoad does something while questions are asked, and has every node verify its stores at the
 // end. The context ends when a question was answered wrongly.
-func (c *nodes) underLoad(ctx context.Context, do func(context.Context)) {
+func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Context)) {
 	t := c.t
 	ended := make(chan error, 1)
-	struck, failed := context.WithCancel(ctx)
-	t.Cleanup(failed)
+	loadCtx, cancelLoad := context.WithCancel(ctx)
+	t.Cleanup(cancelLoad)
 	go func() {
-		err := c.load(ctx)
+		err := c.publishAndCompare(ctx)
 		if err != nil {
-			failed()
+			cancelLoad()
 		}
 		ended <- err
 	}()
-	do(struck)
-	close(c.over)
+	disrupt(loadCtx)
+	close(c.stopAsking)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d questions", c.asked.Load())
-	for name, s := range c.running {
-		out, err := verified(ctx, func(ctx context.Context) (string, error) {
+	t.Logf("%d questions", c.answered.Load())
+	for name, s := range c.inService {
+		out, err := verifyWithRetry(ctx, func(ctx context.Context) (string, error) {
 			out, err := exec.CommandContext(ctx, "skein", "replay", "verify", "--server", s.addr).CombinedOutput()
 			return string(out), err
 		})
@@ -165,9 +165,9 @@ func (c *nodes) underLoad(ctx context.Context, do func(context.Context)) {
 	}
 }
 
-// verified verifies a node, again if it drops partitions meanwhile, as it does some time after a
+// verifyWithRetry verifies a node, again if it drops partitions meanwhile, as it does some time after a
 // move.
-func verified(ctx context.Context, verify func(context.Context) (string, error)) (out string, err error) {
+func verifyWithRetry(ctx context.Context, verify func(context.Context) (string, error)) (out string, err error) {
 	for range 3 {
 		if out, err = verify(ctx); err == nil || !strings.Contains(fmt.Sprint(out, err), "start it again") {
 			break
@@ -178,23 +178,23 @@ func verified(ctx context.Context, verify func(context.Context) (string, error))
 
 // startNodes starts three nodes of a program (empty: this one), and waits until each partition is
 // served by two.
-func startNodes(ctx context.Context, t *testing.T, program string, flags ...string) *nodes {
+func startNodes(ctx context.Context, t *testing.T, program string, flags ...string) *nodeCluster {
 	t.Helper()
-	c := &nodes{
-		t: t, program: program, flags: flags, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
-		running: map[string]*door{}, over: make(chan struct{}),
+	c := &nodeCluster{
+		t: t, program: program, flags: flags, nats: startNATSCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
+		inService: map[string]*callableNode{}, stopAsking: make(chan struct{}),
 	}
 	if program == "" {
 		c.ca = accesstest.NewAuthority(t)
 	}
 	t.Cleanup(c.http.CloseIdleConnections)
-	c.whole = &server{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.url()}}
-	t.Cleanup(c.whole.kill)
-	if err := c.whole.start(ctx); err != nil {
+	c.reference = &serverProcess{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.urls()}}
+	t.Cleanup(c.reference.kill)
+	if err := c.reference.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := c.add(ctx, fmt.Sprint("n", i)); err != nil {
+		if err := c.addNode(ctx, fmt.Sprint("n", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,14 +202,14 @@ func startNodes(ctx context.Context, t *testing.T, program string, flags ...stri
 	if c.members, err = watchMembers(ctx, t, c.nats.js); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.healed(ctx); err != nil {
+	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// clusterLog finds the id of the log that has a cluster.
-func clusterLog(ctx context.Context, js jetstream.JetStream) (id string, err error) {
+// findClusterLogID finds the id of the log that has a cluster.
+func findClusterLogID(ctx context.Context, js jetstream.JetStream) (id string, err error) {
 	names := js.KeyValueStoreNames(ctx)
 	for name := range names.Name() {
 		if log, ok := strings.CutPrefix(name, placement.BucketName("")); ok {
@@ -226,7 +226,7 @@ func clusterLog(ctx context.Context, js jetstream.JetStream) (id string, err err
 // ends.
 func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*placement.Cluster, error) {
 	t.Helper()
-	id, err := clusterLog(ctx, js)
+	id, err := findClusterLogID(ctx, js)
 	if err != nil {
 		return nil, err
 	}
@@ -246,15 +246,15 @@ func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*p
 	return members, nil
 }
 
-// add starts another node. It keeps its address: others reach it there when it is back, before they
+// addNode starts another node. It keeps its address: others reach it there when it is back, before they
 // have heard of that.
-func (c *nodes) add(ctx context.Context, name string) error {
-	ports, err := freePorts(25000, 1)
+func (c *nodeCluster) addNode(ctx context.Context, name string) error {
+	ports, err := findFreePorts(25000, 1)
 	if err != nil {
 		return err
 	}
-	s := &server{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
-		"--nats", c.nats.url(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
+	s := &serverProcess{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
+		"--nats", c.nats.urls(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
 		"--replace-after", placement.DefaultExpireAfter.String(),
 	}}
 	s.flags = append(s.flags, c.flags...)
@@ -271,47 +271,47 @@ func (c *nodes) add(ctx context.Context, name string) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	c.put(name, s)
+	c.putInService(name, s)
 	return nil
 }
 
-func (c *nodes) put(name string, s *server) {
+func (c *nodeCluster) putInService(name string, s *serverProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	calls, cancel := context.WithCancel(context.Background())
 	c.t.Cleanup(cancel)
-	c.running[name] = &door{s, calls, cancel}
+	c.inService[name] = &callableNode{s, calls, cancel}
 }
 
-// take takes a node from those that clients call.
-func (c *nodes) take(name string) *door {
+// takeOutOfService takes a node from those that clients call.
+func (c *nodeCluster) takeOutOfService(name string) *callableNode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.running[name]
-	delete(c.running, name)
+	s := c.inService[name]
+	delete(c.inService, name)
 	return s
 }
 
-// doors are the nodes that clients call, in a random order.
-func (c *nodes) doors(rng *rand.Rand) (doors []*door) {
+// list are the nodes that clients call, in a random order.
+func (c *nodeCluster) list(rng *rand.Rand) (list []*callableNode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.running {
-		doors = append(doors, s)
+	for _, s := range c.inService {
+		list = append(list, s)
 	}
-	rng.Shuffle(len(doors), func(i, j int) { doors[i], doors[j] = doors[j], doors[i] })
-	return doors
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
-// healed waits until the members are the nodes that run, and two of them serve each partition.
-func (c *nodes) healed(ctx context.Context) error {
+// waitUntilHealed waits until the members are the nodes that run, and two of them serve each partition.
+func (c *nodeCluster) waitUntilHealed(ctx context.Context) error {
 	return eventually(ctx, func(context.Context) error {
 		var copies [events.NumPartitions]int
 		members := c.members.Members()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, m := range members {
-			if c.running[m.Name] == nil {
+			if c.inService[m.Name] == nil {
 				return fmt.Errorf("%s is still a member", m.Name)
 			}
 			for p := range copies {
@@ -320,96 +320,98 @@ func (c *nodes) healed(ctx context.Context) error {
 				}
 			}
 		}
-		if least := slices.Min(copies[:]); len(members) != len(c.running) || least < 2 {
-			return fmt.Errorf("%d members of %d, and a partition with %d", len(members), len(c.running), least)
+		if least := slices.Min(copies[:]); len(members) != len(c.inService) || least < 2 {
+			return fmt.Errorf("%d members of %d, and a partition with %d", len(members), len(c.inService), least)
 		}
 		return nil
 	})
 }
 
-// more waits until so many more questions are answered.
-func (c *nodes) more(ctx context.Context, n int64) error {
-	n += c.asked.Load()
+// waitForQuestions waits until so many more questions are answered.
+func (c *nodeCluster) waitForQuestions(ctx context.Context, n int64) error {
+	n += c.answered.Load()
 	return eventually(ctx, func(context.Context) error {
-		if got := c.asked.Load(); got < n {
+		if got := c.answered.Load(); got < n {
 			return fmt.Errorf("%d questions of %d", got, n)
 		}
 		return nil
 	})
 }
 
-func (c *nodes) killed(ctx context.Context) error {
-	s := c.take("n0")
-	defer func() { c.put("n0", s.server) }()
+func (c *nodeCluster) killNode(ctx context.Context) error {
+	s := c.takeOutOfService("n0")
+	defer func() { c.putInService("n0", s.serverProcess) }()
 	s.kill()
-	if err := c.more(ctx, 200); err != nil {
+	if err := c.waitForQuestions(ctx, 200); err != nil {
 		return err
 	}
 	return s.start(ctx)
 }
 
-func (c *nodes) still(ctx context.Context) error {
-	s := c.take("n1")
-	defer func() { c.put("n1", s.server) }()
+func (c *nodeCluster) pauseNode(ctx context.Context) error {
+	s := c.takeOutOfService("n1")
+	defer func() { c.putInService("n1", s.serverProcess) }()
 	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	s.breakUp() // clients have waited long enough
-	return errors.Join(c.more(ctx, 100), s.cmd.Process.Signal(syscall.SIGCONT))
+	s.cancelCalls() // clients have waited long enough
+	return errors.Join(c.waitForQuestions(ctx, 100), s.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// leaves ends a node for good. Others take over its partitions.
-func (c *nodes) leaves(context.Context) error { return c.take("n2").stopInOrder() }
+// removeNode ends a node for good. Others take over its partitions.
+func (c *nodeCluster) removeNode(context.Context) error {
+	return c.takeOutOfService("n2").stopGracefully()
+}
 
-func (c *nodes) natsRestart(ctx context.Context) error {
+func (c *nodeCluster) restartNATSServers(ctx context.Context) error {
 	for i := range c.nats.servers {
-		c.nats.stop(i)
-		c.nats.start(i)
-		if _, err := c.nats.awaitWhole(ctx); err != nil {
+		c.nats.stopServer(i)
+		c.nats.startServer(i)
+		if _, err := c.nats.waitUntilReplicated(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// roll restarts all nodes with a program, one after the other.
-func (c *nodes) roll(ctx context.Context, program string) error {
-	return c.rollAfter(ctx, program, func(context.Context, *server) error { return nil })
+// restartNodes restarts all nodes with a program, one after the other.
+func (c *nodeCluster) restartNodes(ctx context.Context, program string) error {
+	return c.restartNodesAfter(ctx, program, func(context.Context, *serverProcess) error { return nil })
 }
 
-// rollAfter does the same, and calls before for each node while the node is still running.
-func (c *nodes) rollAfter(ctx context.Context, program string, before func(context.Context, *server) error) error {
-	for _, name := range slices.Sorted(maps.Keys(c.running)) {
-		if err := before(ctx, c.running[name].server); err != nil {
+// restartNodesAfter does the same, and calls before for each node while the node is still running.
+func (c *nodeCluster) restartNodesAfter(ctx context.Context, program string, before func(context.Context, *serverProcess) error) error {
+	for _, name := range slices.Sorted(maps.Keys(c.inService)) {
+		if err := before(ctx, c.inService[name].serverProcess); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		s := c.take(name)
-		if err := s.stopInOrder(); err != nil {
+		s := c.takeOutOfService(name)
+		if err := s.stopGracefully(); err != nil {
 			return fmt.Errorf("%s ended with %w", name, err)
 		}
 		s.program = program
 		if err := s.start(ctx); err != nil {
 			return err
 		}
-		c.put(name, s.server)
-		if err := c.healed(ctx); err != nil {
+		c.putInService(name, s.serverProcess)
+		if err := c.waitUntilHealed(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// load publishes events and asks questions about them, in turn: whoever asks two processes can
+// publishAndCompare publishes events and asks questions about them, in turn: whoever asks two processes can
 // compare their answers only if the log does not grow meanwhile.
-func (c *nodes) load(ctx context.Context) error {
+func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 	for round := uint64(0); ; round++ {
 		select {
-		case <-c.over:
+		case <-c.stopAsking:
 			return nil
 		default:
 		}
 		rng := rand.New(rand.NewPCG(round, 0))
-		at, err := c.publish(ctx, rng)
+		at, err := c.publishEvents(ctx, rng)
 		if err != nil {
 			return err
 		}
@@ -418,7 +420,7 @@ func (c *nodes) load(ctx context.Context) error {
 			all.Go(func() error { //nolint:contextcheck // a question ends with the node that it is put to
 				rng := rand.New(rand.NewPCG(round, w+1))
 				for range 5 {
-					if err := c.compare(rng, gatewaytest.Question(rng, at)); err != nil {
+					if err := c.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
 						return err
 					}
 				}
@@ -431,12 +433,12 @@ func (c *nodes) load(ctx context.Context) error {
 	}
 }
 
-// publish publishes some events, as often as it takes: while servers are elected no process can.
-func (c *nodes) publish(ctx context.Context, rng *rand.Rand) (at string, err error) {
+// publishEvents publishes some events, as often as it takes: while servers are elected no process can.
+func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (at string, err error) {
 	for range 3 {
 		evs := gatewaytest.Events(rng, 20)
 		err := eventually(ctx, func(context.Context) error {
-			res, err := c.askAny(rng, &skeinv1.PublishRequest{Events: evs})
+			res, err := c.askAnyNode(rng, &skeinv1.PublishRequest{Events: evs})
 			if err == nil {
 				at = res.(*skeinv1.PublishResponse).GetPosition()
 			}
@@ -449,50 +451,50 @@ func (c *nodes) publish(ctx context.Context, rng *rand.Rand) (at string, err err
 	return at, nil
 }
 
-// compare puts a question to the process that holds everything, and each page of it to a random
+// compareAnswers puts a question to the process that holds everything, and each page of it to a random
 // node.
-func (c *nodes) compare(rng *rand.Rand, req proto.Message) error {
+func (c *nodeCluster) compareAnswers(rng *rand.Rand, req proto.Message) error {
 	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (res proto.Message, err error) {
-		for res, err = c.ask(context.Background(), c.whole.addr, req); errors.Is(err, errBehind); {
-			res, err = c.ask(context.Background(), c.whole.addr, req)
+		for res, err = c.askProcess(context.Background(), c.reference.addr, req); errors.Is(err, errBehind); {
+			res, err = c.askProcess(context.Background(), c.reference.addr, req)
 		}
 		return res, err
 	})
 	if err != nil {
 		return fmt.Errorf("the whole process: %T %v: %w", req, req, err)
 	}
-	got, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) { return c.askAny(rng, req) })
+	got, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) { return c.askAnyNode(rng, req) })
 	if err != nil {
 		return fmt.Errorf("%T %v: %w", req, req, err)
 	}
 	if !slices.EqualFunc(got, want, proto.Equal) {
 		return fmt.Errorf("%T %v:\n got %v\nwant %v", req, req, got, want)
 	}
-	c.asked.Add(1)
+	c.answered.Add(1)
 	return nil
 }
 
 var (
-	// errBroken is a connection that broke, or could not be made.
-	errBroken = errors.New("no answer")
+	// errNoAnswer is a connection that broke, or could not be made.
+	errNoAnswer = errors.New("no answer")
 	// errBehind: while the servers of the log elect a leader, a position may take longer to be read
 	// than a call waits (docs/faq.md, Limits).
 	errBehind = errors.New("not caught up")
 )
 
-// askAny puts a request to a node, and to others if the connection breaks, or the node lags.
-func (c *nodes) askAny(rng *rand.Rand, req proto.Message) (res proto.Message, err error) {
+// askAnyNode puts a request to a node, and to others if the connection breaks, or the node lags.
+func (c *nodeCluster) askAnyNode(rng *rand.Rand, req proto.Message) (res proto.Message, err error) {
 	for {
-		for _, d := range c.doors(rng) {
-			if res, err = c.ask(d.calls, d.addr, req); !errors.Is(err, errBroken) && !errors.Is(err, errBehind) {
+		for _, d := range c.list(rng) {
+			if res, err = c.askProcess(d.calls, d.addr, req); !errors.Is(err, errNoAnswer) && !errors.Is(err, errBehind) {
 				return res, err
 			}
 		}
 	}
 }
 
-// ask puts a request to one process.
-func (c *nodes) ask(ctx context.Context, addr string, req proto.Message) (proto.Message, error) {
+// askProcess puts a request to one process.
+func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	m := gatewaytest.Method(req)
@@ -508,11 +510,11 @@ func (c *nodes) ask(ctx context.Context, addr string, req proto.Message) (proto.
 	r.Header.Set("Content-Type", "application/proto")
 	answer, err := c.http.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBroken, err)
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	defer answer.Body.Close()
 	if body, err = io.ReadAll(answer.Body); err != nil {
-		return nil, fmt.Errorf("%w: %w", errBroken, err)
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	if strings.Contains(string(body), "the state that contains the position was not reached in time") {
 		return nil, errBehind

@@ -13,7 +13,6 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 	"github.com/skein-feed/skein/replay/importer"
@@ -47,12 +46,8 @@ func change[T any](do func(T)) func(any) {
 //nolint:tparallel // the subtests share one server and take milliseconds
 func TestComparisonFindsEveryWrongAnswer(t *testing.T) {
 	t.Parallel()
-	s := &server{t: t, dir: t.TempDir()}
-	t.Cleanup(s.kill)
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	api := (&command.ClientFlags{Server: s.addr}).Client()
+	s := startServer(t.Context(), t)
+	api := s.newClient()
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 		if err != nil {

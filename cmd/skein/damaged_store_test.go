@@ -23,10 +23,8 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startApp(t, dir, quiet)
-	publish(t, api, userFollowed("ann", "bob"), &skeinv1.Event{Kind: &skeinv1.Event_Played{
-		Played: &skeinv1.Played{UserId: "ann", ItemId: "film"},
-	}})
+	api, stop := startService(t, dir, quiet)
+	mustPublish(t, api, userFollowed("ann", "bob"), played("ann", "film"))
 	stop()
 	tables, err := filepath.Glob(filepath.Join(dir, service.StoresDir, "seen", "000001", "*.sst"))
 	if err != nil || len(tables) == 0 {
@@ -36,7 +34,7 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	refused := 0
 	for fromEnd := 16; fromEnd <= 1<<10; fromEnd += 96 {
 		flipTables(t, tables, fromEnd)
-		code, _, said := skein("inspect", dir, "--projection", "seen")
+		code, _, said := runInProcess("inspect", dir, "--projection", "seen")
 		if code == 0 { // the bit is not used, or is before the beginning of the tables
 			flipTables(t, tables, fromEnd)
 			continue
@@ -45,8 +43,8 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 		if code != 1 || !strings.Contains(said, "seen") {
 			t.Errorf("inspect with a flipped bit %d bytes before the end: exit code %d, %s", fromEnd, code, said)
 		}
-		demandRun(t, 1, "", "seen", "export", "rows", "seen", "--data", dir, "--out", filepath.Join(t.TempDir(), "rows"))
-		demandRun(t, 1, "graph generation 1: continues", "", "serve", "--check", "--data", dir)
+		checkRun(t, 1, "", "seen", "export", "rows", "seen", "--data", dir, "--out", filepath.Join(t.TempDir(), "rows"))
+		checkRun(t, 1, "graph generation 1: continues", "", "serve", "--check", "--data", dir)
 		flipTables(t, tables, fromEnd)
 	}
 	if refused == 0 {
@@ -56,10 +54,10 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	for fromEnd := range 10 { // of the index, the properties and the footer
 		flipTables(t, tables, 16+48*fromEnd)
 	}
-	demandRun(t, 1, "to be rebuilt from 1 envelopes", "the projection answers nothing until it is rebuilt", "serve", "--check", "--data", dir)
-	api, stop = startApp(t, dir, quiet)
+	checkRun(t, 1, "to be rebuilt from 1 envelopes", "the projection answers nothing until it is rebuilt", "serve", "--check", "--data", dir)
+	api, stop = startService(t, dir, quiet)
 	defer stop()
-	wantFollows(t, api, "bob")
+	checkFollowees(t, api, "bob")
 	err = eventually(t.Context(), func(ctx context.Context) error {
 		res, err := api.Seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"film", "other"}}))
 		if err == nil && !slices.Equal(res.Msg.GetUnseenIndexes(), []uint32{1}) {
@@ -70,11 +68,11 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	res, err := api.Admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	status, err := getStatus(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range res.Msg.GetProjections() {
+	for _, p := range status.GetProjections() {
 		rebuilt := p.GetName() == "seen"
 		if (p.GetGeneration() > 1) != rebuilt {
 			t.Errorf("%s serves from generation %d; rebuilt: %v", p.GetName(), p.GetGeneration(), rebuilt)

@@ -32,17 +32,17 @@ type panel struct {
 	GridPos     struct{ X, Y, W, H int }
 	FieldConfig struct{ Defaults struct{ Unit string } }
 	Targets     []struct{ Expr, LegendFormat string }
-	lines       []line
+	lines       []chartLine
 }
 
-// line is one line of a panel.
-type line struct {
+// chartLine is one line of a panel.
+type chartLine struct {
 	name string
 	x, y []float64
 }
 
-// quiet are parts of queries that have no answer while all is well, or in a test so short.
-var quiet = []string{
+// queriesWithoutData are parts of queries that have no answer while all is well, or in a test so short.
+var queriesWithoutData = []string{
 	"skein_log_full_in_seconds", `state!="ready"`, `code!="ok"`, "skein_access_file_stale", "skein_certificate_expiry",
 	"skein_projection_verified_age", "skein_snapshot_age", "skein_publish_rejections",
 	"skein_rpc_refusals", "skein_rpc_internal_errors", "skein_operation_", "skein_cluster_",
@@ -66,15 +66,15 @@ func TestDashboardQueriesHaveFigures(t *testing.T) {
 	}
 	p := startPrometheus(t)
 	dir := t.TempDir()
-	w := watch(t, p, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--snapshots", filepath.Join(dir, "snapshots"),
+	w := startScraped(t, p, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--snapshots", filepath.Join(dir, "snapshots"),
 		"--snapshot-every", "10s", "--audit-share", "0.2", "--log-max-bytes", "1GiB")
 	began := time.Now()
 	ctx, rest := context.WithTimeout(t.Context(), lasts)
 	defer rest()
 	var traffic sync.WaitGroup
 	for n := range uint64(2) {
-		traffic.Go(func() { (&soaking{api: w.api}).write(ctx, t, n) })
-		traffic.Go(func() { readAll(ctx, w.api, n) })
+		traffic.Go(func() { (&auditTraffic{api: w.api}).publishUntilDone(ctx, t, n) })
+		traffic.Go(func() { sendReads(ctx, w.api, n) })
 	}
 	watching, err := statuscmd.Scrape(t.Context(), w.api)
 	if err != nil {
@@ -91,36 +91,36 @@ func TestDashboardQueriesHaveFigures(t *testing.T) {
 	traffic.Wait()
 	for i := range d.Panels {
 		for _, target := range d.Panels[i].Targets {
-			d.Panels[i].ask(t, p, target.Expr, target.LegendFormat, began, time.Now())
+			d.Panels[i].checkQuery(t, p, target.Expr, target.LegendFormat, began, time.Now())
 		}
 	}
 	if pictures == "" {
 		return
 	}
-	for name, svg := range map[string]string{"dashboard.svg": d.svg(began), "status.svg": screenSVG(screen)} {
+	for name, svg := range map[string]string{"dashboard.svg": d.drawSVG(began), "status.svg": drawScreenSVG(screen)} {
 		if err := os.WriteFile(filepath.Join(pictures, name), []byte(svg), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// readAll asks what a product asks, until the context ends.
-func readAll(ctx context.Context, api *command.Client, seed uint64) {
-	w := soakWorld{rand.New(rand.NewPCG(seed, 1))}
+// sendReads asks what a product asks, until the context ends.
+func sendReads(ctx context.Context, api *command.Client, seed uint64) {
+	w := eventGenerator{rand.New(rand.NewPCG(seed, 1))}
 	for tick := time.NewTicker(3 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-		a, b := w.others()
+		a, b := w.randomUsers()
 		switch w.random.IntN(6) {
 		case 0:
 			_, _ = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, HideSeen: true}))
 		case 1:
 			_, _ = api.Seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{
-				UserId: a, ItemIds: []string{w.item(), w.item(), w.item()},
+				UserId: a, ItemIds: []string{w.randomItem(), w.randomItem(), w.randomItem()},
 			}))
 		case 2:
 			_, _ = api.Counters().ListTrending(ctx, connect.NewRequest(&skeinv1.ListTrendingRequest{}))
 		default:
 			_, _ = api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
-				Pairs: []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},
+				Pairs: []*skeinv1.FollowPair{userPair(a, b)},
 			}))
 		}
 	}
@@ -132,8 +132,8 @@ type series struct {
 	Values [][2]any
 }
 
-// askRange has Prometheus answer a query as Grafana would.
-func askRange(t *testing.T, p *prometheusServer, expr string, from, to time.Time) ([]series, error) {
+// queryRange has Prometheus answer a query as Grafana would.
+func queryRange(t *testing.T, p *prometheusServer, expr string, from, to time.Time) ([]series, error) {
 	t.Helper()
 	query := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(expr)
 	body, err := p.get(t.Context(), fmt.Sprintf("/api/v1/query_range?step=2&start=%d&end=%d&query=%s", from.Unix(), to.Unix(), url.QueryEscape(query)))
@@ -145,16 +145,16 @@ func askRange(t *testing.T, p *prometheusServer, expr string, from, to time.Time
 	return answer.Data.Result, err
 }
 
-// ask has Prometheus answer a query of the panel, and demands figures.
-func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, from, to time.Time) {
+// checkQuery has Prometheus answer a query of the panel, and demands figures.
+func (pl *panel) checkQuery(t *testing.T, p *prometheusServer, expr, legend string, from, to time.Time) {
 	t.Helper()
-	result, err := askRange(t, p, expr, from, to)
+	result, err := queryRange(t, p, expr, from, to)
 	if err != nil {
 		t.Errorf("%s: %v", pl.Title, err)
 		return
 	}
 	for _, r := range result {
-		l := line{name: legend}
+		l := chartLine{name: legend}
 		for k, v := range r.Metric {
 			l.name = strings.ReplaceAll(l.name, "{{"+k+"}}", strings.TrimPrefix(strings.ReplaceAll(v, t.Name(), "a"), "skein.v1."))
 		}
@@ -170,7 +170,7 @@ func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, fro
 	if len(result) > 0 {
 		return
 	}
-	for _, part := range quiet {
+	for _, part := range queriesWithoutData {
 		if strings.Contains(expr, part) {
 			return
 		}
@@ -179,7 +179,7 @@ func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, fro
 	// A query that shows only what is above 0 has no answer while all is well. What it compares
 	// with 0 must be there.
 	if all, ok := strings.CutSuffix(expr, " > 0"); ok {
-		if result, err = askRange(t, p, all, from, to); err == nil && len(result) > 0 {
+		if result, err = queryRange(t, p, all, from, to); err == nil && len(result) > 0 {
 			return
 		}
 	}
@@ -188,8 +188,8 @@ func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, fro
 
 var colors = []string{"#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#b877d9", "#f2495c", "#8ab8ff", "#37872d", "#c4162a", "#a352cc"}
 
-// svg draws the panels where the dashboard has them. It is no picture of Grafana.
-func (d *dashboard) svg(began time.Time) string {
+// drawSVG draws the panels where the dashboard has them. It is no picture of Grafana.
+func (d *dashboard) drawSVG(began time.Time) string {
 	const unit, wide, high = 22, 52, 26 // pixels of a row and a column of the grid, and of the text above
 	bottom := 0
 	var b strings.Builder
@@ -215,7 +215,7 @@ func (d *dashboard) svg(began time.Time) string {
 		top, left := float64(y+28), float64(x+62)
 		height, width := float64(h-28-38), float64(w-62-14)
 		fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="e">%s</text><text x="%.0f" y="%.0f" class="e">0</text>`+"\n", left-4, top+8,
-			unitText(most, p.FieldConfig.Defaults.Unit), left-4, top+height)
+			formatSample(most, p.FieldConfig.Defaults.Unit), left-4, top+height)
 		if most == 0 {
 			most = 1
 		}
@@ -244,7 +244,7 @@ func (d *dashboard) svg(began time.Time) string {
 `, 24*wide, bottom+4, began.Format(time.DateOnly)) + b.String() + "</svg>\n"
 }
 
-func unitText(v float64, unit string) string {
+func formatSample(v float64, unit string) string {
 	switch unit {
 	case "s":
 		if v >= 60 {
@@ -259,8 +259,8 @@ func unitText(v float64, unit string) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// screenSVG draws text as a terminal shows it.
-func screenSVG(text string) string {
+// drawScreenSVG draws text as a terminal shows it.
+func drawScreenSVG(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	widest := 0
 	var b strings.Builder

@@ -13,24 +13,20 @@ import (
 // again. Before, it continued and created files among those of the other process.
 func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	t.Parallel()
-	stopping := &server{t: t, dir: t.TempDir(), flags: []string{"--drain-delay", "1h"}}
-	if err := stopping.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer stopping.kill()
+	stopping := startServer(t.Context(), t, "--drain-delay", "1h")
 	if err := stopping.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 
-	data := filepath.Join(stopping.dir, "data")
+	data := stopping.dataDir()
 	if err := os.Rename(data, data+"-removed"); err != nil { // removing the files one by one would race with the process
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	next := &server{t: t, dir: t.TempDir()}
-	if err := os.Symlink(data, filepath.Join(next.dir, "data")); err != nil {
+	next := &serverProcess{t: t, dir: t.TempDir()}
+	if err := os.Symlink(data, next.dataDir()); err != nil {
 		t.Fatal(err)
 	}
 	if err := next.start(t.Context()); err != nil {
@@ -49,8 +45,8 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	mustSkein(t, next, "skein", `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}`+"\n", "publish", "--visible")
 
 	// Nobody else gets the directory meanwhile.
-	third := &server{t: t, dir: t.TempDir()}
-	if err := os.Symlink(data, filepath.Join(third.dir, "data")); err != nil {
+	third := &serverProcess{t: t, dir: t.TempDir()}
+	if err := os.Symlink(data, third.dataDir()); err != nil {
 		t.Fatal(err)
 	}
 	if err := third.launch(t.Context()); err != nil {

@@ -17,8 +17,8 @@ import (
 
 const deployDir = "../../docs/deploy"
 
-// parses demands that a command line of ours is one.
-func parses(t *testing.T, args []string) {
+// checkParses demands that a command line of ours is one.
+func checkParses(t *testing.T, args []string) {
 	t.Helper()
 	parser, err := kong.New(&cli{}, kong.DefaultEnvars("SKEIN"))
 	if err != nil {
@@ -38,8 +38,8 @@ func readDeployed(t *testing.T, name string) string {
 	return string(text)
 }
 
-// variables are the environment variables that serve reads.
-func variables(t *testing.T) (names []string) {
+// serveVariables are the environment variables that serve reads.
+func serveVariables(t *testing.T) (names []string) {
 	t.Helper()
 	parser, err := kong.New(&cli{}, kong.DefaultEnvars("SKEIN"))
 	if err != nil {
@@ -55,9 +55,9 @@ func variables(t *testing.T) (names []string) {
 	return names
 }
 
-// wantOwnedVolumes demands that every named volume covers a directory of the image that belongs to
+// checkVolumeOwners demands that every named volume covers a directory of the image that belongs to
 // the user of the service: Docker gives a new volume to root otherwise.
-func wantOwnedVolumes(t *testing.T, service, image string, volumes []string) {
+func checkVolumeOwners(t *testing.T, service, image string, volumes []string) {
 	t.Helper()
 	dockerfile, ok := map[string]string{"skein": "Dockerfile", "skein-nats": "nats/Dockerfile"}[image]
 	if !ok {
@@ -97,7 +97,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(readDeployed(t, "compose.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
-	known := variables(t)
+	known := serveVariables(t)
 	servers, processes := 0, 0
 	for name, s := range file.Services {
 		if !s.ReadOnly || s.User != "65532:65532" {
@@ -108,7 +108,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 				t.Errorf("%s is open to other machines: %s", name, p)
 			}
 		}
-		wantOwnedVolumes(t, name, s.Image, s.Volumes)
+		checkVolumeOwners(t, name, s.Image, s.Volumes)
 		data := slices.IndexFunc(s.Volumes, func(v string) bool { return strings.HasSuffix(v, ":/data") })
 		if data < 0 || strings.TrimSuffix(s.Volumes[data], ":/data") != name {
 			t.Errorf("%s has no volume of its own at /data: %v", name, s.Volumes)
@@ -123,7 +123,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 			continue
 		}
 		processes++
-		parses(t, s.Command)
+		checkParses(t, s.Command)
 		for env := range s.Environment {
 			if !slices.Contains(known, env) {
 				t.Errorf("%s: serve reads no variable %s", name, env)
@@ -166,7 +166,7 @@ func TestHealthcheckFailsOnProblems(t *testing.T) {
 				_, _ = w.Write([]byte(c.answer))
 			}))
 			defer server.Close()
-			code, out, said := skein("healthcheck", c.flag, "--server", server.URL)
+			code, out, said := runInProcess("healthcheck", c.flag, "--server", server.URL)
 			if code != c.code || !strings.Contains(out+said, c.says) {
 				t.Errorf("expected exit code %d and %q, got %d %s%s", c.code, c.says, code, out, said)
 			}
@@ -186,23 +186,23 @@ func TestDockerfileAndUnitRunKnownCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(found[1]), &check); err != nil {
 		t.Fatal(err)
 	}
-	parses(t, check[1:])
+	checkParses(t, check[1:])
 	var command []string
 	if err := json.Unmarshal([]byte(regexp.MustCompile(`(?m)^CMD (\[.*\])$`).FindStringSubmatch(docker)[1]), &command); err != nil {
 		t.Fatal(err)
 	}
-	parses(t, command)
+	checkParses(t, command)
 	run := regexp.MustCompile(`(?m)^# *docker run .* skein (serve .*)$`).FindStringSubmatch(docker)
-	parses(t, strings.Fields(run[1]))
+	checkParses(t, strings.Fields(run[1]))
 	for _, line := range []string{"FROM scratch", "USER 65532:65532", "VOLUME /data", "STOPSIGNAL SIGTERM"} {
 		if !strings.Contains(docker, line) {
 			t.Errorf("the image lacks %q", line)
 		}
 	}
-	if !slices.Contains(variables(t), "SKEIN_DATA") {
+	if !slices.Contains(serveVariables(t), "SKEIN_DATA") {
 		t.Error("the variable of the image is none of serve")
 	}
 	unit := readDeployed(t, "skein.service")
 	start := strings.Fields(regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)[1])
-	parses(t, start[1:])
+	checkParses(t, start[1:])
 }

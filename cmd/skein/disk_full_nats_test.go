@@ -12,22 +12,20 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
-
-	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// natsOnSmallDisk is a real NATS server whose store is on a small disk.
-type natsOnSmallDisk struct {
+// natsServerOnSmallDisk is a real NATS server whose store is on a small disk.
+type natsServerOnSmallDisk struct {
 	t           *testing.T
 	bin, config string
 	url         string
 	cmd         *exec.Cmd
 }
 
-func newNATSOnSmallDisk(t *testing.T, dir string, mib int) *natsOnSmallDisk {
+func newNATSOnSmallDisk(t *testing.T, dir string, mib int) *natsServerOnSmallDisk {
 	t.Helper()
 	smallDisk(t, dir, mib)
-	n := &natsOnSmallDisk{t: t, bin: filepath.Join(dir, "nats-server"), config: filepath.Join(dir, "nats.conf")}
+	n := &natsServerOnSmallDisk{t: t, bin: filepath.Join(dir, "nats-server"), config: filepath.Join(dir, "nats.conf")}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", n.bin, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -49,7 +47,7 @@ func newNATSOnSmallDisk(t *testing.T, dir string, mib int) *natsOnSmallDisk {
 	return n
 }
 
-func (n *natsOnSmallDisk) start() {
+func (n *natsServerOnSmallDisk) start() {
 	n.t.Helper()
 	n.cmd = exec.CommandContext(context.WithoutCancel(n.t.Context()), n.bin, "-c", n.config)
 	if err := n.cmd.Start(); err != nil {
@@ -57,7 +55,7 @@ func (n *natsOnSmallDisk) start() {
 	}
 }
 
-func (n *natsOnSmallDisk) kill() {
+func (n *natsServerOnSmallDisk) kill() {
 	_ = n.cmd.Process.Kill()
 	_ = n.cmd.Wait() // "signal: killed"
 }
@@ -68,13 +66,13 @@ func (n *natsOnSmallDisk) kill() {
 func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	n := newNATSOnSmallDisk(t, dir, 128)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	d := &onSmallDisk{ctx: ctx, server: &server{t: t, dir: t.TempDir(), flags: []string{"--nats", n.url, "--audit-share", "0"}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
+	d := &serverOnSmallDisk{ctx: ctx, serverProcess: &serverProcess{t: t, dir: t.TempDir(), flags: []string{"--nats", n.url, "--audit-share", "0"}}}
 	t.Cleanup(func() { d.kill(); cancel() })
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	d.api = (&command.ClientFlags{Server: d.addr}).Client()
+	d.api = d.newClient()
 	for range 40 {
 		if err := d.publish(); err != nil {
 			t.Fatal(err)
@@ -89,17 +87,15 @@ func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded && code != connect.CodeResourceExhausted {
 		t.Errorf("not a byte is left: %v", err)
 	}
-	t.Logf("after %d follows: %v", d.follows, err)
-	d.holds("not a byte is left")
+	t.Logf("after %d follows: %v", d.ackedFollows, err)
+	d.checkLastFollow("not a byte is left")
 	n.kill()
-	d.answers("the NATS server is killed")
+	d.checkFirstFollow("the NATS server is killed")
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	n.start()
-	if err := eventually(ctx, func(context.Context) error { return d.publish() }); err != nil {
-		t.Fatal(err)
-	}
-	d.holds("it has gone on")
-	d.equal()
+	waitUntil(ctx, t, func(context.Context) error { return d.publish() })
+	d.checkLastFollow("it has gone on")
+	d.checkGraphEqualsLog()
 }

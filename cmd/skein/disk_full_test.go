@@ -58,42 +58,42 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// onSmallDisk is a server whose data are on a small disk, and what it has acknowledged.
-type onSmallDisk struct {
-	*server
+// serverOnSmallDisk is a server whose data are on a small disk, and what it has acknowledged.
+type serverOnSmallDisk struct {
+	*serverProcess
 	ctx context.Context //nolint:containedctx // that of the test
 	api *command.Client
-	// follows is how many were acknowledged, position the last.
-	follows  int
-	position string
-	fillers  []string
+	// ackedFollows is how many were acknowledged, position the last.
+	ackedFollows int
+	position     string
+	fillers      []string
 }
 
-func startOnSmallDisk(t *testing.T, mib int, flags ...string) *onSmallDisk {
+func startOnSmallDisk(t *testing.T, mib int, flags ...string) *serverOnSmallDisk {
 	t.Helper()
 	dir := t.TempDir()
 	smallDisk(t, dir, mib)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	d := &onSmallDisk{ctx: ctx, server: &server{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
+	d := &serverOnSmallDisk{ctx: ctx, serverProcess: &serverProcess{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}}
 	t.Cleanup(func() { d.kill(); cancel() })
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	d.api = (&command.ClientFlags{Server: d.addr}).Client()
+	d.api = d.newClient()
 	return d
 }
 
-// follow is the n-th follow.
-func (*onSmallDisk) follow(n int) (follower, user string) {
+// followUsers is the n-th follow.
+func (*serverOnSmallDisk) followUsers(n int) (follower, user string) {
 	return fmt.Sprintf("follower-%08d", n/50), fmt.Sprintf("user-with-a-long-name-%08d", n)
 }
 
 // publish publishes the next 500 follows. Those of a call that failed are published again by the
 // next, with the same event ids: they may have been taken.
-func (d *onSmallDisk) publish() error {
+func (d *serverOnSmallDisk) publish() error {
 	req := &skeinv1.PublishRequest{}
-	for n := d.follows; n < d.follows+500; n++ {
-		a, b := d.follow(n)
+	for n := d.ackedFollows; n < d.ackedFollows+500; n++ {
+		a, b := d.followUsers(n)
 		req.Events = append(req.Events, &skeinv1.Event{
 			EventId: b, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}},
 		})
@@ -101,43 +101,40 @@ func (d *onSmallDisk) publish() error {
 	res, err := d.api.Events().Publish(d.ctx, connect.NewRequest(req))
 	if err == nil {
 		d.position = res.Msg.GetPosition()
-		d.follows += 500
+		d.ackedFollows += 500
 	}
 	return err
 }
 
-// holds fails unless the last follow is there.
-func (d *onSmallDisk) holds(when string) {
+// checkLastFollow fails unless the last follow is there.
+func (d *serverOnSmallDisk) checkLastFollow(when string) {
 	d.t.Helper()
-	if !d.check(when, d.follows-1, d.position) {
+	if !d.hasFollow(when, d.ackedFollows-1, d.position) {
 		d.t.Fatalf("%s: the last follow is not there", when)
 	}
 }
 
-// answers fails unless questions are answered, from whatever position: the first follow has been
+// checkFirstFollow fails unless questions are answered, from whatever position: the first follow has been
 // there for long.
-func (d *onSmallDisk) answers(when string) {
+func (d *serverOnSmallDisk) checkFirstFollow(when string) {
 	d.t.Helper()
-	if !d.check(when, 0, "") {
+	if !d.hasFollow(when, 0, "") {
 		d.t.Fatalf("%s: the first follow is not there", when)
 	}
 }
 
-// check asks for a follow.
-func (d *onSmallDisk) check(when string, n int, atLeast string) bool {
+// hasFollow asks for a follow.
+func (d *serverOnSmallDisk) hasFollow(when string, n int, atLeast string) bool {
 	d.t.Helper()
-	a, b := d.follow(n)
-	res, err := d.api.Graph().CheckFollows(d.ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
-		AtLeast: atLeast,
-		Pairs:   []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},
-	}))
+	a, b := d.followUsers(n)
+	follows, err := isFollowing(d.ctx, d.api, a, b, atLeast)
 	if err != nil {
 		d.t.Fatalf("%s: %v", when, err)
 	}
-	return res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
+	return follows
 }
 
-func (d *onSmallDisk) refused(when string) {
+func (d *serverOnSmallDisk) checkPublishRefused(when string) {
 	d.t.Helper()
 	err := d.publish()
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "nearly full") {
@@ -146,13 +143,13 @@ func (d *onSmallDisk) refused(when string) {
 }
 
 // fill takes all that is left of the disk.
-func (d *onSmallDisk) fill() {
-	d.fillers = append(d.fillers, filepath.Join(d.dir, "data", fmt.Sprint("filler", len(d.fillers))))
+func (d *serverOnSmallDisk) fill() {
+	d.fillers = append(d.fillers, filepath.Join(d.dataDir(), fmt.Sprint("filler", len(d.fillers))))
 	fill(d.t, d.fillers[len(d.fillers)-1])
 }
 
-// said waits until the log of a process says something, and forgets it.
-func (d *onSmallDisk) said(what string) {
+// waitForLog waits until the log of a process says something, and forgets it.
+func (d *serverOnSmallDisk) waitForLog(what string) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "server.log")
 	for d.ctx.Err() == nil {
@@ -166,8 +163,8 @@ func (d *onSmallDisk) said(what string) {
 	d.t.Fatalf("the log never said %q", what)
 }
 
-// empty gives it back.
-func (d *onSmallDisk) empty() {
+// removeFillers gives it back.
+func (d *serverOnSmallDisk) removeFillers() {
 	d.t.Helper()
 	for _, path := range d.fillers {
 		if err := os.Remove(path); err != nil {
@@ -176,8 +173,8 @@ func (d *onSmallDisk) empty() {
 	}
 }
 
-// equal fails unless the graph is what the log says.
-func (d *onSmallDisk) equal() {
+// checkGraphEqualsLog fails unless the graph is what the log says.
+func (d *serverOnSmallDisk) checkGraphEqualsLog() {
 	d.t.Helper()
 	out, err := exec.CommandContext(d.ctx, "skein", "replay", "verify", "graph", "--server", d.addr).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "equal") {
@@ -212,8 +209,8 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d calls failed while the disk filled", failed)
-	d.answers("not a byte is left") // perhaps from an older position: the projections are paused
-	d.empty()
+	d.checkFirstFollow("not a byte is left") // perhaps from an older position: the projections are paused
+	d.removeFillers()
 	took := time.Now()
 	for err := d.publish(); err != nil; err = d.publish() {
 		if d.ctx.Err() != nil {
@@ -225,8 +222,8 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("Publish continued %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
-	d.holds("it has gone on")
-	d.equal()
+	d.checkLastFollow("it has gone on")
+	d.checkGraphEqualsLog()
 }
 
 // TestDiskFullRefusesFactsAndRecovers demands that a service on a disk that fills refuses facts and
@@ -236,13 +233,13 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "320MiB")
 	for d.publish() == nil {
 	}
-	d.refused("the disk has filled")
-	t.Logf("%d follows were taken until Publish was refused", d.follows)
-	d.holds("refused")
+	d.checkPublishRefused("the disk has filled")
+	t.Logf("%d follows were taken until Publish was refused", d.ackedFollows)
+	d.checkLastFollow("refused")
 
 	d.fill()
-	d.refused("not a byte is left")
-	d.holds("not a byte is left")
+	d.checkPublishRefused("not a byte is left")
+	d.checkLastFollow("not a byte is left")
 	d.kill()
 	// Killed once more while it waits for room, it starts when there is some. At the end the
 	// reserve is free again.
@@ -251,18 +248,18 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 		if err := d.launch(d.ctx); err != nil {
 			t.Fatal(err)
 		}
-		d.said("the projections are paused")
+		d.waitForLog("the projections are paused")
 		d.kill()
 		d.fill() // what the start has tidied away
 	}
-	d.empty()
+	d.removeFillers()
 	if err := d.start(d.ctx); err != nil {
 		t.Fatal(err)
 	}
-	d.holds("there is room again")
+	d.checkLastFollow("there is room again")
 	if err := d.publish(); err != nil {
 		t.Fatal(err)
 	}
-	d.holds("it has gone on")
-	d.equal()
+	d.checkLastFollow("it has gone on")
+	d.checkGraphEqualsLog()
 }

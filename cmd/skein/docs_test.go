@@ -60,8 +60,8 @@ func readRepository(t *testing.T) repository {
 	return r
 }
 
-// has reports whether a pattern from the root, or the end of a path, is there.
-func (r repository) has(name string) bool {
+// contains reports whether a pattern from the root, or the end of a path, is there.
+func (r repository) contains(name string) bool {
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "./"), "/")
 	return slices.ContainsFunc(r.paths, func(p string) bool {
 		ok, err := path.Match(name, p)
@@ -69,8 +69,8 @@ func (r repository) has(name string) bool {
 	})
 }
 
-// anchors are those of the headings of a document, as GitHub makes them.
-func anchors(text string) map[string]bool {
+// headingAnchors are those of the headings of a document, as GitHub makes them.
+func headingAnchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range docHeading.FindAllStringSubmatch(text, -1) {
 		anchor := strings.Map(func(c rune) rune {
@@ -109,7 +109,7 @@ func TestDocsNameOnlyWhatExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range docLink.FindAllStringSubmatch(string(text), -1) {
-			if !r.linked(t, name, string(text), m[1]) {
+			if !r.linkExists(t, name, string(text), m[1]) {
 				t.Errorf("%s links to %s, which is not there", name, m[1])
 			}
 		}
@@ -122,7 +122,7 @@ func TestDocsNameOnlyWhatExists(t *testing.T) {
 			if of := docTest.FindString(m[1]); of != "" && !r.tests[of] {
 				t.Errorf("%s names the test %s, which is not there", name, m[1])
 			}
-			if (docPath.MatchString(m[1]) || docFile.MatchString(m[1])) && !r.has(m[1]) {
+			if (docPath.MatchString(m[1]) || docFile.MatchString(m[1])) && !r.contains(m[1]) {
 				t.Errorf("%s names %s, which is not there", name, m[1])
 			}
 		}
@@ -160,8 +160,8 @@ func TestScriptsNameExistingSourceFiles(t *testing.T) {
 	}
 }
 
-// linked reports whether what a document links to is there; what is elsewhere is not looked at.
-func (r repository) linked(t *testing.T, doc, text, link string) bool {
+// linkExists reports whether what a document links to is there; what is elsewhere is not looked at.
+func (r repository) linkExists(t *testing.T, doc, text, link string) bool {
 	t.Helper()
 	if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
 		return true
@@ -180,5 +180,5 @@ func (r repository) linked(t *testing.T, doc, text, link string) bool {
 			text = string(other)
 		}
 	}
-	return anchor == "" || path.Ext(file) != ".md" && file != "" || anchors(docFence.ReplaceAllString(text, ""))[anchor]
+	return anchor == "" || path.Ext(file) != ".md" && file != "" || headingAnchors(docFence.ReplaceAllString(text, ""))[anchor]
 }

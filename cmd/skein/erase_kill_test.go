@@ -21,27 +21,26 @@ import (
 // users must follow whom they followed, and all stores must be equal to the log.
 func TestErasureContinuesAfterKills(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*waitLimit)
 	defer cancel()
 	dir := t.TempDir()
-	e := &killedErasure{t: t, s: &server{t: t, dir: dir, flags: []string{
+	e := &erasureUnderKills{t: t, server: &serverProcess{t: t, dir: dir, flags: []string{
 		"--archive-every", "100ms", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
 	}}}
-	t.Cleanup(func() { e.s.kill() })
-	if err := e.s.start(ctx); err != nil {
+	t.Cleanup(func() { e.server.kill() })
+	if err := e.server.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	e.api = (&command.ClientFlags{Server: e.s.addr}).Client()
-	t.Cleanup(e.api.HTTP.CloseIdleConnections)
+	e.api = e.server.newClient()
 	// The oldest segment of the archive names all users, so every erasure replaces it.
 	const mostUsers, followed = 100, 20
 	var evs []*skeinv1.Event
 	for i := range mostUsers {
-		evs = append(evs, userFollowed("bob", erasedName(i)))
+		evs = append(evs, userFollowed("bob", erasedUserID(i)))
 	}
-	publish(t, e.api, evs...)
+	mustPublish(t, e.api, evs...)
 	for i := range followed {
-		publish(t, e.api, userFollowed("ann", fmt.Sprint("u", i)))
+		mustPublish(t, e.api, userFollowed("ann", fmt.Sprint("u", i)))
 	}
 
 	points := []struct{ name, files string }{
@@ -62,7 +61,7 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	for _, point := range points {
 		killed := false
 		for !killed { // an erasure may pass the point before it is seen
-			if len(e.users) == mostUsers {
+			if len(e.erased) == mostUsers {
 				t.Fatalf("no erasure was killed when %s", point.name)
 			}
 			killed = e.eraseAndKillAt(ctx, filepath.Join(dir, "data", point.files))
@@ -74,41 +73,41 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	if err != nil || len(res.Msg.GetEntries()) != followed {
 		t.Errorf("ann follows %d users, %v, expected %d", len(res.Msg.GetEntries()), err, followed)
 	}
-	demandEqual(ctx, t, e.api)
-	if err := e.s.stopInOrder(); err != nil {
+	checkStoresEqualLog(ctx, t, e.api)
+	if err := e.server.stopGracefully(); err != nil {
 		t.Error(err)
 	}
-	for _, user := range e.users {
+	for _, user := range e.erased {
 		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
 			t.Errorf("%s is still in %v", user, found)
 		}
 	}
 }
 
-// erasedName returns the id of the i-th user who is erased.
-func erasedName(i int) string { return fmt.Sprintf("to-be-erased-%02d", i) }
+// erasedUserID returns the id of the i-th user who is erased.
+func erasedUserID(i int) string { return fmt.Sprintf("to-be-erased-%02d", i) }
 
-// killedErasure is a service that is killed while it erases users.
-type killedErasure struct {
-	t   *testing.T
-	s   *server
-	api *command.Client
-	// users are all who were erased.
-	users []string
+// erasureUnderKills is a service that is killed while it erases users.
+type erasureUnderKills struct {
+	t      *testing.T
+	server *serverProcess
+	api    *command.Client
+	// erased are all who were erased.
+	erased []string
 }
 
 // eraseAndKillAt publishes follows of two new users and erases them. It kills the service when a
 // file that matches the pattern appears or is replaced, starts it again, and waits until the
 // erasure has succeeded. It reports whether the erasure was still under way at the kill.
-func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (killed bool) {
+func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) (killed bool) {
 	t := e.t
 	t.Helper()
-	users := []string{erasedName(len(e.users)), erasedName(len(e.users) + 1)}
-	e.users = append(e.users, users...)
+	users := []string{erasedUserID(len(e.erased)), erasedUserID(len(e.erased) + 1)}
+	e.erased = append(e.erased, users...)
 	for i := range 20 {
 		other := fmt.Sprint("u", i)
 		for _, user := range users {
-			publish(t, e.api, userFollowed(user, other), userFollowed(other, user)) //nolint:contextcheck // it has the context of the test
+			mustPublish(t, e.api, userFollowed(user, other), userFollowed(other, user)) //nolint:contextcheck // it has the context of the test
 		}
 	}
 
@@ -123,7 +122,7 @@ func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (kil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	get := func(ctx context.Context) error {
+	refreshOperation := func(ctx context.Context) error {
 		res, err := e.api.Admin().GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: op.GetOperationId()}))
 		if err == nil {
 			op = res.Msg.GetOperation()
@@ -135,25 +134,25 @@ func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (kil
 		for name, modTime := range modTimes(t, pattern) {
 			killed = killed || !modTime.Equal(before[name])
 		}
-		if err := get(ctx); err != nil {
+		if err := refreshOperation(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	killed = killed && !command.OperationHasEnded(op)
-	e.s.kill()
+	e.server.kill()
 
 	// If the service was taking a snapshot, its claim to the snapshots expires after some minutes.
 	// Make the claim that old.
-	for name := range modTimes(t, filepath.Join(e.s.dir, "data", "snapshots", "snapshot-claims", "*")) {
+	for name := range modTimes(t, filepath.Join(e.server.dataDir(), "snapshots", "snapshot-claims", "*")) {
 		if err := os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := e.s.start(ctx); err != nil {
+	if err := e.server.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := eventually(ctx, func(ctx context.Context) error {
-		err := get(ctx)
+		err := refreshOperation(ctx)
 		if err == nil && op.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
 			err = fmt.Errorf("the erasure is %v", op)
 		}

@@ -18,16 +18,16 @@ func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	t.Parallel()
 	dir, target, out, scratch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startApp(t, dir, quiet)
-	position := publish(t, api, userFollowed("ann", "bob"))
+	api, stop := startService(t, dir, quiet)
+	position := mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	takeSnapshot(t, dir, target, "one")
-	api, stop = startApp(t, dir, quiet)
+	api, stop = startService(t, dir, quiet)
 	defer stop()
-	publish(t, api, userFollowed("ann", "cid"))
+	mustPublish(t, api, userFollowed("ann", "cid"))
 
 	file := filepath.Join(out, "graph.parquet")
-	code, _, said := skein("export", "rows", "graph", "--target", target, "--scratch", scratch, "--format", "parquet", "--out", file)
+	code, _, said := runInProcess("export", "rows", "graph", "--target", target, "--scratch", scratch, "--format", "parquet", "--out", file)
 	if code != exitOK || !strings.Contains(said, "at position "+position) {
 		t.Fatalf("exit code %d, %s", code, said)
 	}
@@ -51,7 +51,7 @@ func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 		t.Errorf("%d edges of ann", edges)
 	}
 	// A service without a target takes no snapshot, and its export leaves no file.
-	code, _, said = skein("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
+	code, _, said = runInProcess("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
 		"--out", filepath.Join(out, "none"))
 	if code != exitFailed || !strings.Contains(said, "--take: ") {
 		t.Errorf("exit code %d, %s", code, said)

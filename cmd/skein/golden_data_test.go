@@ -22,9 +22,9 @@ import (
 // is ever changed.
 const goldenDir = "testdata/golden"
 
-// keepAll are flags of a service that changes nothing of old data by itself, but to continue with
+// keepDataFlags are flags of a service that changes nothing of old data by itself, but to continue with
 // it.
-var keepAll = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
+var keepDataFlags = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
 
 // TestMakeGoldenData makes the data of a version with this program. Only `task golden:data` runs
 // it; otherwise it does nothing.
@@ -38,17 +38,17 @@ func TestMakeGoldenData(t *testing.T) {
 		t.Fatalf("%s is there already: what a release has written does not change (%v)", home, err)
 	}
 	dir := t.TempDir()
-	s := &server{t: t, dir: dir, flags: []string{
+	s := &serverProcess{t: t, dir: dir, flags: []string{
 		"--archive-every", "1s", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
 	}}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	writeWorld(t, s, "skein")
+	publishGoldenEvents(t, s, "skein")
 	mustSkein(t, s, "skein", "", "snapshot", "--name", "golden")
-	kept := record(t, s, "skein")
-	waitArchived(t, s, "skein")
-	if err := s.stop(); err != nil {
+	kept := recordAnswers(t, s, "skein")
+	waitUntilArchived(t, s, "skein")
+	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(home, 0o750); err != nil {
@@ -57,7 +57,7 @@ func TestMakeGoldenData(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, "answers.txt"), []byte(kept), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pack(t, filepath.Join(dir, "data"), filepath.Join(home, "data.tar.gz"))
+	packDir(t, filepath.Join(dir, "data"), filepath.Join(home, "data.tar.gz"))
 }
 
 // TestDataOfEveryReleaseIsServed starts this program on the data of every released version. It must
@@ -80,38 +80,38 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 			"its stores": func(*testing.T, string) {},
 			"its snapshot": func(t *testing.T, data string) {
 				removeStores(t, data)
-				mustSkein(t, &server{}, "skein", "", "restore", "--target", filepath.Join(data, "snapshots"), "--data", data)
+				mustSkein(t, &serverProcess{}, "skein", "", "restore", "--target", filepath.Join(data, "snapshots"), "--data", data)
 			},
 			"its log": removeStores,
 			"its archive": func(t *testing.T, data string) {
 				if err := os.RemoveAll(filepath.Join(data, service.LogDir)); err != nil {
 					t.Fatal(err)
 				}
-				mustSkein(t, &server{}, "skein", "", "replay", "archive", "restore", "--data", data)
+				mustSkein(t, &serverProcess{}, "skein", "", "replay", "archive", "restore", "--data", data)
 			},
 		} {
 			t.Run(v.Name()+" "+way, func(t *testing.T) {
 				t.Parallel()
-				s := &server{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepAll...)}
-				data := filepath.Join(s.dir, "data")
-				unpack(t, filepath.Join(home, "data.tar.gz"), data)
+				s := &serverProcess{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepDataFlags...)}
+				data := s.dataDir()
+				unpackTo(t, filepath.Join(home, "data.tar.gz"), data)
 				prepare(t, data)
 				if err := s.start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				awaitRebuilds(t, s)
-				mustAnswer(t, s, "skein", string(kept), way == "its archive", nil)
+				waitUntilRebuilt(t, s)
+				checkAnswers(t, s, "skein", string(kept), way == "its archive", nil)
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 				// It takes new facts, and continues with them after a restart.
 				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
-				if err := s.stop(); err != nil {
+				if err := s.stopGracefully(); err != nil {
 					t.Fatal(err)
 				}
 				if err := s.start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				defer func() {
-					if err := s.stop(); err != nil {
+					if err := s.stopGracefully(); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -131,9 +131,9 @@ func removeStores(t *testing.T, data string) {
 	}
 }
 
-// pack writes the files of a directory to an archive, with the times left out. Holes in files
+// packDir writes the files of a directory to an archive, with the times left out. Holes in files
 // shrink to nothing.
-func pack(t *testing.T, dir, file string) {
+func packDir(t *testing.T, dir, file string) {
 	t.Helper()
 	out, err := os.Create(file)
 	if err != nil {
@@ -171,8 +171,8 @@ func pack(t *testing.T, dir, file string) {
 	}
 }
 
-// unpack makes a directory of an archive.
-func unpack(t *testing.T, file, dir string) {
+// unpackTo makes a directory of an archive.
+func unpackTo(t *testing.T, file, dir string) {
 	t.Helper()
 	in, err := os.Open(file)
 	if err != nil {
@@ -211,18 +211,15 @@ func unpack(t *testing.T, file, dir string) {
 	}
 }
 
-// awaitRebuilds waits until every projection of a service is ready. Stores of an earlier version
+// waitUntilRebuilt waits until every projection of a service is ready. Stores of an earlier version
 // answer from their last position, or not at all, until they are rebuilt.
-func awaitRebuilds(t *testing.T, s *server) {
+func waitUntilRebuilt(t *testing.T, s *serverProcess) {
 	t.Helper()
-	err := eventually(t.Context(), func(context.Context) error {
-		code, out, said := skein("replay", "status", "--server", s.addr) //nolint:contextcheck // a command line has no context
+	waitUntil(t.Context(), t, func(context.Context) error {
+		code, out, said := runInProcess("replay", "status", "--server", s.addr) //nolint:contextcheck // a command line has no context
 		if code != exitOK || strings.Count(out, ", generation ") != strings.Count(out, ": ready\n") {
 			return fmt.Errorf("exit code %d, %s%s", code, out, said)
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -12,12 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
-// writeWorld publishes some of every kind of event, and imports history, by the commands of a
+// publishGoldenEvents publishes some of every kind of event, and imports history, by the commands of a
 // program.
-func writeWorld(t *testing.T, s *server, program string) {
+func publishGoldenEvents(t *testing.T, s *serverProcess, program string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 7411))
 	user := func() string { return fmt.Sprintf("u%d", rng.IntN(24)) }
@@ -31,21 +30,21 @@ func writeWorld(t *testing.T, s *server, program string) {
 	}
 	mustSkein(t, s, program, "", "import", "follows", file, "--columns", "follower,user,time")
 	var live strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&live, format+"\n", args...) }
+	addLine := func(format string, args ...any) { fmt.Fprintf(&live, format+"\n", args...) }
 	for i := range 12 {
-		say(`{"boardCreated":{"board":{"ownerId":"u%d","boardId":"b%d"},"title":"Board %d"}}`, i%6, i, i)
-		say(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"p%d"},"boardId":"b%d","itemId":"i%d"}}`, i%6, i, i, i%9)
-		say(`{"boardFollowed":{"userId":"%s","board":{"ownerId":"u%d","boardId":"b%d"}}}`, "u2"+fmt.Sprint(i%4), i%6, i)
+		addLine(`{"boardCreated":{"board":{"ownerId":"u%d","boardId":"b%d"},"title":"Board %d"}}`, i%6, i, i)
+		addLine(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"p%d"},"boardId":"b%d","itemId":"i%d"}}`, i%6, i, i, i%9)
+		addLine(`{"boardFollowed":{"userId":"%s","board":{"ownerId":"u%d","boardId":"b%d"}}}`, "u2"+fmt.Sprint(i%4), i%6, i)
 	}
 	for i := range 40 {
-		say(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"q%d"},"itemId":"i%d"}}`, i%20, i, i%9)
+		addLine(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"q%d"},"itemId":"i%d"}}`, i%20, i, i%9)
 	}
 	for range 80 {
 		if a, b := user(), user(); a != b {
-			say(`{"userFollowed":{"userId":"%s","targetUserId":"%s"}}`, a, b)
+			addLine(`{"userFollowed":{"userId":"%s","targetUserId":"%s"}}`, a, b)
 		}
-		say(`{"played":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
-		say(`{"reacted":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
+		addLine(`{"played":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
+		addLine(`{"reacted":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
 	}
 	for _, line := range []string{
 		`{"userUnfollowed":{"userId":"u1","targetUserId":"u2"}}`,
@@ -67,22 +66,22 @@ func writeWorld(t *testing.T, s *server, program string) {
 		`{"itemScored":{"itemId":"i5","score":12}}`,
 		`{"userDeleted":{"userId":"u23"}}`,
 	} {
-		say("%s", line)
+		addLine("%s", line)
 	}
 	// Many envelopes, not one.
 	mustSkein(t, s, program, live.String(), "publish", "--batch", "10", "--visible")
 }
 
-// skeinRuns runs a command of a program against a service and returns what it prints.
-func skeinRuns(ctx context.Context, s *server, program, stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// runProgramWithTimeout runs a command of a program against a service and returns what it prints.
+func runProgramWithTimeout(ctx context.Context, s *serverProcess, program, stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	return runProgram(ctx, s, program, stdin, args...)
 }
 
 // runProgram runs a program with the address of a server until it or the context ends. It returns
 // all that the program prints.
-func runProgram(ctx context.Context, s *server, program, stdin string, args ...string) (string, error) {
+func runProgram(ctx context.Context, s *serverProcess, program, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SKEIN_SERVER=http://"+s.addr)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -95,18 +94,18 @@ func runProgram(ctx context.Context, s *server, program, stdin string, args ...s
 	return out.String() + notes.String(), err
 }
 
-func mustSkein(t *testing.T, s *server, program, stdin string, args ...string) string {
+func mustSkein(t *testing.T, s *serverProcess, program, stdin string, args ...string) string {
 	t.Helper()
-	out, err := skeinRuns(t.Context(), s, program, stdin, args...)
+	out, err := runProgramWithTimeout(t.Context(), s, program, stdin, args...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return out
 }
 
-// reads are the questions that are recorded. MORE and NEWER are tokens that an answer before gave,
+// goldenQueries are the questions that are recorded. MORE and NEWER are tokens that an answer before gave,
 // POSITION the last position.
-var reads = strings.Split(strings.TrimSpace(`
+var goldenQueries = strings.Split(strings.TrimSpace(`
 query check u1 u2 u3 u8 u9 u22 --board u3/b3 --board u1/b1 --at-least POSITION
 query relationships u1 u2 u3 u4 u8 u9
 query filter u1 u2 u3 u4 u5 u6 u7 u8 u9 u10
@@ -145,108 +144,90 @@ watch --after POSITION8 --limit 20 --json
 `), "\n")
 
 var (
-	moreToken     = regexp.MustCompile(`--page-token (\S+)`)
-	newerToken    = regexp.MustCompile(`--newer-than (\S+)`)
-	watchPosition = regexp.MustCompile(`"position":"([^"]+)"`)
+	pageTokenPattern     = regexp.MustCompile(`--page-token (\S+)`)
+	newerTokenPattern    = regexp.MustCompile(`--newer-than (\S+)`)
+	watchPositionPattern = regexp.MustCompile(`"position":"([^"]+)"`)
 )
 
-// record asks all and returns questions and answers as they are kept: a line "$ skein …", then what
+// recordAnswers asks all and returns questions and answers as they are kept: a line "$ skein …", then what
 // it printed.
-func record(t *testing.T, s *server, program string) string {
+func recordAnswers(t *testing.T, s *serverProcess, program string) string {
 	t.Helper()
-	var kept strings.Builder
-	var more, newer, eighth string
+	var recorded strings.Builder
+	var pageToken, newerToken, watchPosition string
 	last := `{"feedRead":{"userId":"u2","readTime":"2026-01-02T03:04:05Z"}}`
 	position := strings.TrimSpace(mustSkein(t, s, program, last, "publish", "--visible"))
-	for _, read := range reads {
+	for _, read := range goldenQueries {
 		args := strings.Fields(read)
 		for i, arg := range args {
 			switch arg {
 			case "MORE":
-				args[i] = more
+				args[i] = pageToken
 			case "NEWER":
-				args[i] = newer
+				args[i] = newerToken
 			case "POSITION":
 				args[i] = position
 			case "POSITION8":
-				args[i] = eighth
+				args[i] = watchPosition
 			}
 		}
 		if slices.Contains(args, "") {
 			t.Fatalf("%s: no answer before it gave that", read)
 		}
 		answer := mustSkein(t, s, program, "", args...)
-		more = ""
-		if found := moreToken.FindStringSubmatch(answer); found != nil {
-			more = found[1]
+		pageToken = ""
+		if found := pageTokenPattern.FindStringSubmatch(answer); found != nil {
+			pageToken = found[1]
 		}
-		if found := newerToken.FindStringSubmatch(answer); found != nil && newer == "" {
-			newer = found[1]
+		if found := newerTokenPattern.FindStringSubmatch(answer); found != nil && newerToken == "" {
+			newerToken = found[1]
 		}
-		if found := watchPosition.FindAllStringSubmatch(answer, -1); found != nil {
-			eighth = found[len(found)-1][1]
+		if found := watchPositionPattern.FindAllStringSubmatch(answer, -1); found != nil {
+			watchPosition = found[len(found)-1][1]
 		}
-		fmt.Fprintf(&kept, "$ skein %s\n%s", strings.Join(args, " "), answer)
+		fmt.Fprintf(&recorded, "$ skein %s\n%s", strings.Join(args, " "), answer)
 	}
-	return kept.String()
+	return recorded.String()
 }
 
-// asOf are what an answer says of the position that it is at: another one in a log that continues
+// positionPattern are what an answer says of the position that it is at: another one in a log that continues
 // in another epoch.
-var asOf = regexp.MustCompile(`at position \S+|--page-token \S+|--newer-than \S+|"(position|resumeToken)":"[^"]+"`)
+var positionPattern = regexp.MustCompile(`at position \S+|--page-token \S+|--newer-than \S+|"(position|resumeToken)":"[^"]+"`)
 
-// mustAnswer asks what is kept and demands the answers that are kept, at the positions that are
+// checkAnswers asks what is kept and demands the answers that are kept, at the positions that are
 // kept unless the epoch is another. Of questions that match moved, which mean something else by
 // now, it demands only that they are answered.
-func mustAnswer(t *testing.T, s *server, program, kept string, otherEpoch bool, moved *regexp.Regexp) {
+func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, otherEpoch bool, changedQueries *regexp.Regexp) {
 	t.Helper()
 	asked := 0
-	for _, part := range strings.Split("\n"+kept, "\n$ skein ")[1:] {
+	for _, part := range strings.Split("\n"+recorded, "\n$ skein ")[1:] {
 		question, want, _ := strings.Cut(part, "\n")
 		asked++
 		got := mustSkein(t, s, program, "", strings.Fields(question)...)
 		if otherEpoch {
-			got, want = asOf.ReplaceAllString(got, "POSITION"), asOf.ReplaceAllString(want, "POSITION")
+			got, want = positionPattern.ReplaceAllString(got, "POSITION"), positionPattern.ReplaceAllString(want, "POSITION")
 		}
-		if moved != nil && moved.MatchString(question) {
+		if changedQueries != nil && changedQueries.MatchString(question) {
 			continue
 		}
 		if strings.TrimRight(got, "\n") != strings.TrimRight(want, "\n") {
 			t.Errorf("skein %s\ngot\n%s\nwant\n%s", question, got, want)
 		}
 	}
-	if asked < len(reads)-5 {
+	if asked < len(goldenQueries)-5 {
 		t.Errorf("only %d questions are kept", asked)
 	}
 }
 
-// waitArchived waits until nothing waits for the archive, so that a copy of the directory has all
+// waitUntilArchived waits until nothing waits for the archive, so that a copy of the directory has all
 // of it.
-func waitArchived(t *testing.T, s *server, program string) {
+func waitUntilArchived(t *testing.T, s *serverProcess, program string) {
 	t.Helper()
-	err := eventually(t.Context(), func(ctx context.Context) error {
-		out, err := skeinRuns(ctx, s, program, "", "status")
+	waitUntil(t.Context(), t, func(ctx context.Context) error {
+		out, err := runProgramWithTimeout(ctx, s, program, "", "status")
 		if err == nil && !strings.Contains(out, " 0 envelopes wait") {
 			err = fmt.Errorf("something waits for the archive:\n%s", out)
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// stop ends a service in order.
-func (s *server) stop() error {
-	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.cmd.Wait() }()
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(patience):
-		return fmt.Errorf("the service does not end within %v", patience)
-	}
 }

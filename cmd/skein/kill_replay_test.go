@@ -18,19 +18,19 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// traffic writes and reads all the time, over every restart of the service.
-type traffic struct {
+// restartTraffic writes and reads all the time, over every restart of the service.
+type restartTraffic struct {
 	api *command.Client
 
-	mu    sync.Mutex
-	acked []acked
-	reads int
-	// failed are reads that the service itself refused: that it is down for a moment is no failure
+	mu         sync.Mutex
+	ackedCalls []ackedCall
+	readCount  int
+	// refusedReads are reads that the service itself refused: that it is down for a moment is no failure
 	// of its.
-	failed []error
+	refusedReads []error
 }
 
-func (f *traffic) write(ctx context.Context, writer int) {
+func (f *restartTraffic) publishRepeatedly(ctx context.Context, writer int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		var evs []*skeinv1.Event
 		for i := range 20 {
@@ -48,14 +48,14 @@ func (f *traffic) write(ctx context.Context, writer int) {
 				continue
 			}
 			f.mu.Lock()
-			f.acked = append(f.acked, acked{position: res.Msg.GetPosition(), events: evs})
+			f.ackedCalls = append(f.ackedCalls, ackedCall{position: res.Msg.GetPosition(), events: evs})
 			f.mu.Unlock()
 			break
 		}
 	}
 }
 
-func (f *traffic) read(ctx context.Context) {
+func (f *restartTraffic) readRepeatedly(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		star := fmt.Sprintf("star%d", n%50)
 		_, err := f.api.Graph().ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: star}))
@@ -64,31 +64,31 @@ func (f *traffic) read(ctx context.Context) {
 		}
 		if err == nil {
 			_, err = f.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
-				Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_UserId{UserId: star}}},
+				Keys: []*skeinv1.CounterKey{userKey(star)},
 			}))
 		}
 		f.mu.Lock()
-		f.reads++
+		f.readCount++
 		// On a busy machine a start takes so long that callers hear of it.
 		if connect.IsWireError(err) && !strings.Contains(err.Error(), "the service is starting") {
-			f.failed = append(f.failed, err)
+			f.refusedReads = append(f.refusedReads, err)
 		}
 		f.mu.Unlock()
 	}
 }
 
-// lately returns the last calls that were acknowledged.
-func (f *traffic) lately(n int) []acked {
+// lastAcked returns the last calls that were acknowledged.
+func (f *restartTraffic) lastAcked(n int) []ackedCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]acked(nil), f.acked[max(0, len(f.acked)-n):]...)
+	return append([]ackedCall(nil), f.ackedCalls[max(0, len(f.ackedCalls)-n):]...)
 }
 
-// startOperations are calls that start operations before a kill.
-func startOperations(api *command.Client) []func(context.Context) error {
-	var all []func(context.Context) error
+// operationStarters are calls that start operations before a kill.
+func operationStarters(api *command.Client) []func(context.Context) error {
+	var starters []func(context.Context) error
 	for _, name := range []string{"graph", "inbox", "seen", "counters", "notifications"} {
-		all = append(all, func(ctx context.Context) error {
+		starters = append(starters, func(ctx context.Context) error {
 			_, err := api.Admin().StartRebuild(ctx, connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: name}))
 			return err
 		}, func(ctx context.Context) error {
@@ -99,7 +99,7 @@ func startOperations(api *command.Client) []func(context.Context) error {
 			return err
 		})
 	}
-	return append(all, func(ctx context.Context) error {
+	return append(starters, func(ctx context.Context) error {
 		_, err := api.Admin().TakeSnapshot(ctx, connect.NewRequest(&skeinv1.TakeSnapshotRequest{}))
 		return err
 	})
@@ -118,36 +118,36 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 	}
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	dir := t.TempDir()
 	snapshots := filepath.Join(dir, "snapshots")
-	s := &server{t: t, dir: dir, flags: []string{
+	s := &serverProcess{t: t, dir: dir, flags: []string{
 		"--archive-every", "50ms", "--log-retention", "1s", "--snapshots", snapshots, "--audit-share", "0.3",
 	}}
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-	f := &traffic{api: (&command.ClientFlags{Server: s.addr}).Client()}
-	working, stop := context.WithCancel(ctx)
+	traffic := &restartTraffic{api: s.newClient()}
+	trafficCtx, stopTraffic := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for writer := range 2 {
-		wg.Go(func() { f.write(working, writer) })
+		wg.Go(func() { traffic.publishRepeatedly(trafficCtx, writer) })
 	}
-	wg.Go(func() { f.read(working) })
-	calls := startOperations(f.api)
-	begun := 0
+	wg.Go(func() { traffic.readRepeatedly(trafficCtx) })
+	starters := operationStarters(traffic.api)
+	acceptedOperations := 0
 	for range kills {
 		for range 3 {
-			err := calls[rng.IntN(len(calls))](ctx)
+			err := starters[rng.IntN(len(starters))](ctx)
 			switch connect.CodeOf(err) {
 			case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeAlreadyExists: // something else is in the way
 			default:
 				if err != nil {
 					t.Fatal(err)
 				}
-				begun++
+				acceptedOperations++
 			}
 			<-time.After(time.Duration(rng.IntN(100_000)) * time.Microsecond) // any moment of the work
 		}
@@ -155,17 +155,17 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		demandAcked(ctx, t, f.api, follows(f.lately(5)))
-		demandLive(ctx, t, f.api)
+		checkAcked(ctx, t, traffic.api, onlyFollows(traffic.lastAcked(5)))
+		checkProjectionsLive(ctx, t, traffic.api)
 	}
-	stop()
+	stopTraffic()
 	wg.Wait()
-	t.Logf("%d orders were taken, %d calls acknowledged, %d reads made", begun, len(f.acked), f.reads)
-	if len(f.failed) > 0 {
-		t.Errorf("%d reads were refused, the first: %v", len(f.failed), f.failed[0])
+	t.Logf("%d orders were taken, %d calls acknowledged, %d reads made", acceptedOperations, len(traffic.ackedCalls), traffic.readCount)
+	if len(traffic.refusedReads) > 0 {
+		t.Errorf("%d reads were refused, the first: %v", len(traffic.refusedReads), traffic.refusedReads[0])
 	}
-	demandAcked(ctx, t, f.api, follows(f.acked))
-	demandEqual(ctx, t, f.api)
+	checkAcked(ctx, t, traffic.api, onlyFollows(traffic.ackedCalls))
+	checkStoresEqualLog(ctx, t, traffic.api)
 	for _, args := range [][]string{
 		{"replay", "archive", "check", "--data", filepath.Join(dir, "data")}, {"snapshot", "check", "--target", snapshots},
 	} {
@@ -175,10 +175,10 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 	}
 }
 
-// follows leaves only the follows of calls.
-func follows(calls []acked) (only []acked) {
+// onlyFollows leaves only the follows of calls.
+func onlyFollows(calls []ackedCall) (only []ackedCall) {
 	for _, call := range calls {
-		some := acked{position: call.position}
+		some := ackedCall{position: call.position}
 		for _, ev := range call.events {
 			if ev.GetUserFollowed() != nil {
 				some.events = append(some.events, ev)
@@ -189,25 +189,25 @@ func follows(calls []acked) (only []acked) {
 	return only
 }
 
-// demandLive demands that every projection continues.
-func demandLive(ctx context.Context, t *testing.T, api *command.Client) {
+// checkProjectionsLive demands that every projection continues.
+func checkProjectionsLive(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
-	res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	status, err := getStatus(ctx, api)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range res.Msg.GetProjections() {
-		switch p.GetState() {
+	for _, projection := range status.GetProjections() {
+		switch projection.GetState() {
 		case skeinv1.ProjectionState_PROJECTION_STATE_READY, skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
 			skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP:
 		default:
-			t.Errorf("%s is %v: %s", p.GetName(), p.GetState(), p.GetError())
+			t.Errorf("%s is %v: %s", projection.GetName(), projection.GetState(), projection.GetError())
 		}
 	}
 }
 
-// demandEqual demands that every store is equal to a fresh fold of the log.
-func demandEqual(ctx context.Context, t *testing.T, api *command.Client) {
+// checkStoresEqualLog demands that every store is equal to a fresh fold of the log.
+func checkStoresEqualLog(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	err := eventually(ctx, func(ctx context.Context) error {
 		res, err := api.Admin().Verify(ctx, connect.NewRequest(&skeinv1.VerifyRequest{}))

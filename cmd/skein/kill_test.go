@@ -23,9 +23,9 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// writeFollows writes a file of follows between so many users: distinct pairs, some repeated with
+// writeFollowsFile writes a file of follows between so many users: distinct pairs, some repeated with
 // other times.
-func writeFollows(t *testing.T, path string, rng *rand.Rand, users, rows int) {
+func writeFollowsFile(t *testing.T, path string, rng *rand.Rand, users, rows int) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
@@ -46,8 +46,8 @@ func writeFollows(t *testing.T, path string, rng *rand.Rand, users, rows int) {
 	}
 }
 
-// acked is a call that the service acknowledged.
-type acked struct {
+// ackedCall is a call that the service acknowledged.
+type ackedCall struct {
 	position string
 	events   []*skeinv1.Event
 }
@@ -66,24 +66,24 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "follows.csv")
-	writeFollows(t, path, rng, 2000, rows)
+	writeFollowsFile(t, path, rng, 2000, rows)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer cancel()
-	s := &server{t: t, dir: dir}
+	s := &serverProcess{t: t, dir: dir}
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-	api := (&command.ClientFlags{Server: s.addr}).Client()
+	api := s.newClient()
 
 	// Each call needs a permit, or the import would be over before the second kill.
-	acks, permits := make(chan acked, rows), make(chan struct{}, rows)
-	type outcome struct {
+	acks, permits := make(chan ackedCall, rows), make(chan struct{}, rows)
+	type importResult struct {
 		report *importer.Report
 		err    error
 	}
-	ended := make(chan outcome, 1)
+	importEnded := make(chan importResult, 1)
 	go func() {
 		report, err := importer.Run(ctx, importer.Options{
 			Kind: importer.Follows, Path: path,
@@ -100,26 +100,26 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 						permits <- struct{}{} // for the next try
 						return nil, err
 					}
-					acks <- acked{res.Msg.GetPosition(), req.GetEvents()}
+					acks <- ackedCall{res.Msg.GetPosition(), req.GetEvents()}
 					return res.Msg, nil
 				},
 			},
 		})
-		ended <- outcome{report, err}
+		importEnded <- importResult{report, err}
 	}()
 
-	var seen []acked
+	var ackedCalls []ackedCall
 	for permitted := 0; kills > 0; kills-- {
 		for range 1 + rng.IntN(5) {
 			permits <- struct{}{}
 			permitted++
 		}
-		for len(seen) < permitted-1 {
+		for len(ackedCalls) < permitted-1 {
 			select {
 			case a := <-acks:
-				seen = append(seen, a)
-			case o := <-ended:
-				t.Fatalf("the import has ended: %+v, %v", o.report, o.err)
+				ackedCalls = append(ackedCalls, a)
+			case result := <-importEnded:
+				t.Fatalf("the import has ended: %+v, %v", result.report, result.err)
 			}
 		}
 		// At any moment of the last call, or after it.
@@ -128,24 +128,24 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		seen = append(seen, drain(acks)...)
-		demandAcked(ctx, t, api, seen[max(0, len(seen)-5):])
+		ackedCalls = append(ackedCalls, receiveAll(acks)...)
+		checkAcked(ctx, t, api, ackedCalls[max(0, len(ackedCalls)-5):])
 	}
 	for range rows / 1000 {
 		permits <- struct{}{}
 	}
-	o := <-ended
-	if o.err != nil {
-		t.Fatal(o.err)
+	result := <-importEnded
+	if result.err != nil {
+		t.Fatal(result.err)
 	}
-	seen = append(seen, drain(acks)...)
-	demandAcked(ctx, t, api, seen)
-	t.Logf("%d calls acknowledged", len(seen))
-	compareAll(ctx, t, api, path, o.report)
+	ackedCalls = append(ackedCalls, receiveAll(acks)...)
+	checkAcked(ctx, t, api, ackedCalls)
+	t.Logf("%d calls acknowledged", len(ackedCalls))
+	compareWithFile(ctx, t, api, path, result.report)
 }
 
-func drain(acks <-chan acked) []acked {
-	var all []acked
+func receiveAll(acks <-chan ackedCall) []ackedCall {
+	var all []ackedCall
 	for {
 		select {
 		case a := <-acks:
@@ -156,19 +156,17 @@ func drain(acks <-chan acked) []acked {
 	}
 }
 
-// demandAcked demands that the log and the graph have what was acknowledged. A position that the
+// checkAcked demands that the log and the graph have what was acknowledged. A position that the
 // log has lost is refused as being beyond its end.
-func demandAcked(ctx context.Context, t *testing.T, api *command.Client, calls []acked) {
+func checkAcked(ctx context.Context, t *testing.T, api *command.Client, calls []ackedCall) {
 	t.Helper()
 	for _, call := range calls {
 		req := &skeinv1.CheckFollowsRequest{AtLeast: call.position}
 		for _, ev := range call.events {
 			f := ev.GetUserFollowed()
-			req.Pairs = append(req.Pairs, &skeinv1.FollowPair{
-				UserId: f.GetUserId(), Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: f.GetTargetUserId()},
-			})
+			req.Pairs = append(req.Pairs, userPair(f.GetUserId(), f.GetTargetUserId()))
 		}
-		err := eventually(ctx, func(ctx context.Context) error {
+		waitUntil(ctx, t, func(ctx context.Context) error {
 			res, err := api.Graph().CheckFollows(ctx, connect.NewRequest(req))
 			if connect.CodeOf(err) == connect.CodeInvalidArgument {
 				t.Fatalf("an acknowledged position is lost: %v", err)
@@ -183,14 +181,11 @@ func demandAcked(ctx context.Context, t *testing.T, api *command.Client, calls [
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
-// compareAll compares every answer with the file.
-func compareAll(ctx context.Context, t *testing.T, api *command.Client, path string, report *importer.Report) {
+// compareWithFile compares every answer with the file.
+func compareWithFile(ctx context.Context, t *testing.T, api *command.Client, path string, report *importer.Report) {
 	t.Helper()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: importer.Follows, Path: path, StartedAt: report.StartedAt, AtLeast: report.Position, Graph: api.Graph(),
@@ -211,21 +206,21 @@ func TestInterruptedImportContinues(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "follows.csv")
 	const rows = 120_000
-	writeFollows(t, path, rand.New(rand.NewPCG(1, 2)), 300, rows)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	writeFollowsFile(t, path, rand.New(rand.NewPCG(1, 2)), 300, rows)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer cancel()
-	s := &server{t: t, dir: dir}
+	s := &serverProcess{t: t, dir: dir}
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	defer s.kill()
-	api := (&command.ClientFlags{Server: s.addr}).Client()
+	api := s.newClient()
 
-	code, text := breakOff(ctx, t, api, path, 5, os.Interrupt)
+	code, text := interruptImport(ctx, t, api, path, 5, os.Interrupt)
 	if code != exitInterrupted || !strings.Contains(text, "the same command continues from row ") {
 		t.Errorf("after an interrupt: code %d, %s", code, text)
 	}
-	code, text = breakOff(ctx, t, api, path, 30, os.Kill)
+	code, text = interruptImport(ctx, t, api, path, 30, os.Kill)
 	if code != -1 || !strings.Contains(text, "going on after row ") {
 		t.Errorf("after a kill: code %d, %s", code, text)
 	}
@@ -246,8 +241,8 @@ func TestInterruptedImportContinues(t *testing.T) {
 	}
 }
 
-// breakOff runs the import until the log has so many envelopes, and breaks it off.
-func breakOff(ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal) (int, string) {
+// interruptImport runs the import until the log has so many envelopes, and breaks it off.
+func interruptImport(ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal) (int, string) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", api.URL)
 	var text bytes.Buffer
@@ -255,16 +250,13 @@ func breakOff(ctx context.Context, t *testing.T, api *command.Client, path strin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	err := eventually(ctx, func(ctx context.Context) error {
-		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
-		if err == nil && res.Msg.GetLog().GetLastSequence() < envelopes {
-			err = fmt.Errorf("%d envelopes", res.Msg.GetLog().GetLastSequence())
+	waitUntil(ctx, t, func(ctx context.Context) error {
+		status, err := getStatus(ctx, api)
+		if err == nil && status.GetLog().GetLastSequence() < envelopes {
+			err = fmt.Errorf("%d envelopes", status.GetLog().GetLastSequence())
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}

@@ -30,21 +30,21 @@ import (
 // archived or folded.
 type oldLog struct {
 	dir string
-	// all is what the log holds.
-	all acked
-	// made is when it was written.
-	made time.Time
-	// size is how many envelopes that are, and envs is what a reader gets of the whole.
-	size int
-	envs []*events.Envelope
-	// recent and gone are the numbers of envelopes whose event ids are within the horizon, and
+	// acked is what the log holds.
+	acked ackedCall
+	// createdAt is when it was written.
+	createdAt time.Time
+	// envelopeCount is how many envelopes that are, and envs is what a reader gets of the whole.
+	envelopeCount int
+	envelopes     []*events.Envelope
+	// rememberedNumbers and gone are the numbers of envelopes whose event ids are within the horizon, and
 	// before it.
-	recent, gone []int
+	rememberedNumbers, expiredNumbers []int
 }
 
-// old is what the n-th envelope of an old log has: a follow and a play with event ids, and bulk, so
+// oldEvents is what the n-th envelope of an old log has: a follow and a play with event ids, and bulk, so
 // that there are several files and archiving takes a moment.
-func old(n int) []*skeinv1.Event {
+func oldEvents(n int) []*skeinv1.Event {
 	bulk := &skeinv1.Served{UserId: fmt.Sprint("old", n)}
 	for i := range 100 {
 		bulk.ItemIds = append(bulk.ItemIds, fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", 100)))
@@ -64,7 +64,7 @@ func oldPlay(n int) *skeinv1.Event {
 // be trimmed.
 func writeOldLog(t *testing.T) *oldLog {
 	t.Helper()
-	o := &oldLog{dir: t.TempDir(), made: time.Now()}
+	o := &oldLog{dir: t.TempDir(), createdAt: time.Now()}
 	// The server has one clock for all its files, which must not be that of the bubble.
 	outside, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
@@ -72,117 +72,95 @@ func writeOldLog(t *testing.T) *oldLog {
 	}
 	defer outside.Close(context.Background())
 	synctest.Test(t, func(t *testing.T) {
-		until := func(before time.Duration) { <-time.After(time.Until(o.made.Add(-before))) } // no time, in a bubble
-		until(95 * time.Minute)
+		waitUntil := func(before time.Duration) { <-time.After(time.Until(o.createdAt.Add(-before))) } // no time, in a bubble
+		waitUntil(95 * time.Minute)
 		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, service.LogDir)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := log.NewPublisher(eventlog.PublisherOptions{})
+		publisher, err := log.NewPublisher(eventlog.PublisherOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		write := func(from, to, apart time.Duration) (numbers []int) {
-			for at := from; at > to; at -= apart {
-				until(at)
-				n := o.size
-				res, err := p.Publish(context.Background(), old(n), eventlog.PublishOptions{})
+		write := func(from, to, interval time.Duration) (numbers []int) {
+			for at := from; at > to; at -= interval {
+				waitUntil(at)
+				n := o.envelopeCount
+				res, err := publisher.Publish(context.Background(), oldEvents(n), eventlog.PublishOptions{})
 				if err != nil || res.Position.Seq != uint64(n)+1 {
 					t.Fatalf("envelope %d is at %v: %v", n, res, err)
 				}
-				o.all.events, o.size = append(o.all.events, old(n)...), n+1
+				o.acked.events, o.envelopeCount = append(o.acked.events, oldEvents(n)...), n+1
 				numbers = append(numbers, n)
 			}
 			return numbers
 		}
-		o.gone = write(90*time.Minute, 16*time.Minute, 30*time.Second)
+		o.expiredNumbers = write(90*time.Minute, 16*time.Minute, 30*time.Second)
 		write(15*time.Minute+30*time.Second, 12*time.Minute, time.Second/2)
-		o.recent = write(8*time.Minute, time.Minute, time.Minute)
-		if err := errors.Join(p.Close(context.Background()), log.Close(context.Background())); err != nil {
+		o.rememberedNumbers = write(8*time.Minute, time.Minute, time.Minute)
+		if err := errors.Join(publisher.Close(context.Background()), log.Close(context.Background())); err != nil {
 			t.Fatal(err)
 		}
 	})
 	return o
 }
 
-// newOldLog makes an old log, and reads it before anyone serves it.
-func newOldLog(ctx context.Context, t *testing.T) *oldLog {
+// newCheckedOldLog makes an old log, and reads it before anyone serves it.
+func newCheckedOldLog(ctx context.Context, t *testing.T) *oldLog {
 	t.Helper()
 	o := writeOldLog(t) //nolint:contextcheck // it has a bubble of its own, with another clock
-	if end, first := o.demandWhole(ctx, t, o.dir); end != 0 || first != 1 {
+	if end, first := o.checkComplete(ctx, t, o.dir); end != 0 || first != 1 {
 		t.Fatalf("a log that nobody has served is archived up to %d, and begins at %d", end, first)
 	}
 	return o
 }
 
-// demandWhole reads a log that was killed, archive and stream, in a copy, and demands that it is
+// checkComplete reads a log that was killed, archive and stream, in a copy, and demands that it is
 // the old one and what came after it, without a gap or a repetition. It returns how far it was
 // archived, and where the stream begins.
-func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
+func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
 	t.Helper()
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, service.LogDir)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close(context.WithoutCancel(ctx))
-	b, err := bucket.NewDir(filepath.Join(data, "archive"))
+	archiveBucket, err := bucket.NewDir(filepath.Join(data, "archive"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	past, err := archive.Open(ctx, b, log.ID())
+	logArchive, err := archive.Open(ctx, archiveBucket, log.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.SetArchive(past)
-	if err := past.Check(ctx, nil); err != nil {
+	log.SetArchive(logArchive)
+	if err := logArchive.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}
 	head, err := log.Head(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	archived, first = past.End().Seq, head.First
-	if first > 1 && first > past.End().WarmSeq {
-		t.Errorf("the stream begins at %d, a reader that continues at the end of the archive needs %d", first, past.End().WarmSeq)
+	archived, first = logArchive.End().Seq, head.First
+	if first > 1 && first > logArchive.End().WarmSeq {
+		t.Errorf("the stream begins at %d, a reader that continues at the end of the archive needs %d", first, logArchive.End().WarmSeq)
 	}
-	envs := readWhole(ctx, t, log, head.Last)
-	if o.envs == nil {
-		o.envs = envs
+	envs := readLog(ctx, t, log)
+	if o.envelopes == nil {
+		o.envelopes = envs
 	}
 	for i, env := range envs {
 		if env.Seq() != uint64(i)+1 {
 			t.Fatalf("sequence %d comes after %d, the archive ends at %d, the stream begins at %d", env.Seq(), i, archived, first)
 		}
-		if i < len(o.envs) && !sameEvents(env, o.envs[i]) {
-			t.Fatalf("envelope %d was\n%+v, is\n%+v", i+1, o.envs[i], env)
+		if i < len(o.envelopes) && !sameEvents(env, o.envelopes[i]) {
+			t.Fatalf("envelope %d was\n%+v, is\n%+v", i+1, o.envelopes[i], env)
 		}
 	}
-	if len(envs) < o.size {
-		t.Fatalf("%d envelopes of %d are left", len(envs), o.size)
+	if len(envs) < o.envelopeCount {
+		t.Fatalf("%d envelopes of %d are left", len(envs), o.envelopeCount)
 	}
 	return archived, first
-}
-
-func readWhole(ctx context.Context, t *testing.T, log *eventlog.Log, to uint64) (envs []*events.Envelope) {
-	t.Helper()
-	hub := eventlog.NewHub(log, eventlog.HubOptions{})
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = hub.Run(ctx) }) // readers meet what goes wrong
-	defer wg.Wait()
-	defer hub.Close()
-	sub, err := hub.Subscribe(log.Start())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
-		more, err := sub.Next(ctx, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		envs = append(envs, more...)
-	}
-	return envs
 }
 
 // sameEvents compares what does not depend on where an envelope was read.
@@ -200,8 +178,8 @@ func sameEvents(a, b *events.Envelope) bool {
 	return true
 }
 
-// write publishes follows and plays until the context ends, and returns what was acknowledged.
-func write(ctx context.Context, api *command.Client) (calls []acked) {
+// publishUntilDone publishes follows and plays until the context ends, and returns what was acknowledged.
+func publishUntilDone(ctx context.Context, api *command.Client) (calls []ackedCall) {
 	for n := 0; ctx.Err() == nil; n++ {
 		follow := userFollowed(fmt.Sprint("new", n), "star")
 		follow.EventId = fmt.Sprint("new", n)
@@ -213,7 +191,7 @@ func write(ctx context.Context, api *command.Client) (calls []acked) {
 		_ = eventually(ctx, func(ctx context.Context) error {
 			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 			if err == nil {
-				calls = append(calls, acked{position: res.Msg.GetPosition(), events: evs})
+				calls = append(calls, ackedCall{position: res.Msg.GetPosition(), events: evs})
 			}
 			return err
 		})
@@ -221,27 +199,24 @@ func write(ctx context.Context, api *command.Client) (calls []acked) {
 	return calls
 }
 
-// awaitTrimmed waits until the stream does not begin at its first envelope.
-func awaitTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
+// waitUntilTrimmed waits until the stream does not begin at its first envelope.
+func waitUntilTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
-	err := eventually(ctx, func(ctx context.Context) error {
-		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
-		if err == nil && res.Msg.GetLog().GetFirstSequence() <= 1 {
-			err = fmt.Errorf("nothing was trimmed: %v", res.Msg.GetLog())
+	waitUntil(ctx, t, func(ctx context.Context) error {
+		status, err := getStatus(ctx, api)
+		if err == nil && status.GetLog().GetFirstSequence() <= 1 {
+			err = fmt.Errorf("nothing was trimmed: %v", status.GetLog())
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
-// demandOldIDs publishes plays again, and demands that those of the horizon are known.
-func (o *oldLog) demandOldIDs(ctx context.Context, t *testing.T, api *command.Client) {
+// checkEventIDHorizon publishes plays again, and demands that those of the horizon are known.
+func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
-	plays := func(more ...int) int64 {
+	republishAndCount := func(numbers ...int) int64 {
 		var evs []*skeinv1.Event
-		for _, n := range more {
+		for _, n := range numbers {
 			evs = append(evs, oldPlay(n))
 		}
 		var position string
@@ -253,34 +228,34 @@ func (o *oldLog) demandOldIDs(ctx context.Context, t *testing.T, api *command.Cl
 			position = res.Msg.GetPosition()
 		}
 		res, err := api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
-			AtLeast: position, Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_ItemId{ItemId: "old-film"}}},
+			AtLeast: position, Keys: []*skeinv1.CounterKey{itemKey("old-film")},
 		}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res.Msg.GetCounters()[0].GetPlayCount()
 	}
-	all := int64(o.size)
-	if n := plays(); n != all {
-		t.Errorf("%d plays of %d are counted", n, all)
+	want := int64(o.envelopeCount)
+	if n := republishAndCount(); n != want {
+		t.Errorf("%d plays of %d are counted", n, want)
 	}
-	if n := plays(o.recent...); n != all {
-		t.Errorf("%d plays are counted, %d were made: event ids of the horizon are forgotten", n, all)
+	if n := republishAndCount(o.rememberedNumbers...); n != want {
+		t.Errorf("%d plays are counted, %d were made: event ids of the horizon are forgotten", n, want)
 	}
-	if n := plays(o.gone[len(o.gone)-3:]...); n != all+3 {
-		t.Errorf("%d plays are counted, of %d old ones and 3 that are new facts by now", n, all)
+	if n := republishAndCount(o.expiredNumbers[len(o.expiredNumbers)-3:]...); n != want+3 {
+		t.Errorf("%d plays are counted, of %d old ones and 3 that are new facts by now", n, want)
 	}
 }
 
 // trimRound is one round: the service is started on a copy of the log, killed, and started again.
 type trimRound struct {
-	o    *oldLog
+	log  *oldLog
 	dir  string
 	addr string
 }
 
-func (r *trimRound) server(t *testing.T) *server {
-	return &server{t: t, dir: r.dir, addr: r.addr, flags: []string{"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0"}}
+func (r *trimRound) newServer(t *testing.T) *serverProcess {
+	return &serverProcess{t: t, dir: r.dir, addr: r.addr, flags: []string{"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0"}}
 }
 
 // TestServerKilledDuringTrimLosesNothing kills the service before, during and after it archives and
@@ -296,137 +271,137 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 	}
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
-	o := newOldLog(ctx, t)
-	addr, takes := o.undisturbed(ctx, t)
-	var before, archived, trimmed int
+	o := newCheckedOldLog(ctx, t)
+	addr, timeToTrim := o.measureTimeToTrim(ctx, t)
+	var killsBeforeArchive, killsBeforeTrim, killsAfterTrim int
 	for n := range kills {
-		if time.Since(o.made) > 3*time.Minute { // what is within the horizon must stay there until the end of a round
-			o = newOldLog(ctx, t)
+		if time.Since(o.createdAt) > 3*time.Minute { // what is within the horizon must stay there until the end of a round
+			o = newCheckedOldLog(ctx, t)
 		}
-		r := trimRound{o: o, addr: addr, dir: t.TempDir()}
+		r := trimRound{log: o, addr: addr, dir: t.TempDir()}
 		// A third at any moment, a third when the first segment was sealed, for trimming comes
 		// next, and a third while one envelope after the other is trimmed.
-		at := killAt{after: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(takes))}
+		point := killPoint{delay: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(timeToTrim))}
 		switch n % 3 {
 		case 1:
-			at = killAt{after: time.Duration(rng.IntN(20_000)) * time.Microsecond, sealed: true}
+			point = killPoint{delay: time.Duration(rng.IntN(20_000)) * time.Microsecond, afterSeal: true}
 		case 2:
-			at = killAt{after: time.Duration(rng.IntN(200_000)) * time.Microsecond, trimmed: true}
+			point = killPoint{delay: time.Duration(rng.IntN(200_000)) * time.Microsecond, afterTrim: true}
 		}
-		end, first := r.run(ctx, t, at)
+		end, first := r.killAndCheck(ctx, t, point)
 		switch {
 		case end == 0:
-			before++
+			killsBeforeArchive++
 		case first <= 1:
-			archived++
+			killsBeforeTrim++
 		default:
-			trimmed++
+			killsAfterTrim++
 		}
 		if t.Failed() {
-			t.Fatalf("round %d, killed %+v, archived up to %d, the stream began at %d", n, at, end, first)
+			t.Fatalf("round %d, killed %+v, archived up to %d, the stream began at %d", n, point, end, first)
 		}
 	}
-	if trimmed == 0 {
+	if killsAfterTrim == 0 {
 		t.Error("no kill came after trimming")
 	}
 	t.Logf("first trimmed after %v; killed %d times before anything was archived, %d times before it was trimmed, %d times after",
-		takes, before, archived, trimmed)
+		timeToTrim, killsBeforeArchive, killsBeforeTrim, killsAfterTrim)
 }
 
-// undisturbed runs the service without a kill, and returns its address and how long it takes until
+// measureTimeToTrim runs the service without a kill, and returns its address and how long it takes until
 // it trims.
-func (o *oldLog) undisturbed(ctx context.Context, t *testing.T) (addr string, takes time.Duration) {
+func (o *oldLog) measureTimeToTrim(ctx context.Context, t *testing.T) (addr string, takes time.Duration) {
 	t.Helper()
-	r := trimRound{o: o, dir: t.TempDir()}
+	r := trimRound{log: o, dir: t.TempDir()}
 	r.copyLog(t)
-	s := r.server(t)
+	s := r.newServer(t)
 	began := time.Now()
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	defer s.kill()
-	api := (&command.ClientFlags{Server: s.addr}).Client()
+	api := s.newClient()
 	writing, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { write(writing, api) })
+	wg.Go(func() { publishUntilDone(writing, api) })
 	defer wg.Wait()
 	defer stop()
-	awaitTrimmed(ctx, t, api)
+	waitUntilTrimmed(ctx, t, api)
 	return s.addr, time.Since(began)
 }
 
 func (r *trimRound) copyLog(t *testing.T) {
 	t.Helper()
-	if err := os.CopyFS(filepath.Join(r.dir, "data"), os.DirFS(r.o.dir)); err != nil {
+	if err := os.CopyFS(filepath.Join(r.dir, "data"), os.DirFS(r.log.dir)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// killAt is the moment of a kill: so long after the start of the process, after it has sealed a
+// killPoint is the moment of a kill: so long after the start of the process, after it has sealed a
 // segment, or has trimmed.
-type killAt struct {
-	after           time.Duration
-	sealed, trimmed bool
+type killPoint struct {
+	delay                time.Duration
+	afterSeal, afterTrim bool
 }
 
-// run is one round. It returns how far the log was archived when the service was killed, and where
+// killAndCheck is one round. It returns how far the log was archived when the service was killed, and where
 // the stream began.
-func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, first uint64) {
+func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, at killPoint) (end, first uint64) {
 	t.Helper()
 	r.copyLog(t)
 	data := filepath.Join(r.dir, "data")
-	s := r.server(t)
+	s := r.newServer(t)
 	if err := s.launch(ctx); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-	api := (&command.ClientFlags{Server: s.addr}).Client()
+	api := s.newClient()
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
-	calls := make(chan []acked, 1)
-	go func() { calls <- write(writing, api) }()
-	at.wait(ctx, t, api, data)
+	calls := make(chan []ackedCall, 1)
+	go func() { calls <- publishUntilDone(writing, api) }()
+	at.waitFor(ctx, t, api, data)
 	s.kill()
 	// A killed process leaves its socket, which CopyFS cannot copy.
 	if err := os.Remove(filepath.Join(data, service.LogDir, natsserver.SocketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	was := filepath.Join(r.dir, "was")
+	killedCopy := filepath.Join(r.dir, "was")
 	for _, part := range []string{service.LogDir, "archive"} {
-		err := os.CopyFS(filepath.Join(was, part), os.DirFS(filepath.Join(data, part)))
+		err := os.CopyFS(filepath.Join(killedCopy, part), os.DirFS(filepath.Join(data, part)))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
-	end, first = r.o.demandWhole(ctx, t, was)
+	end, first = r.log.checkComplete(ctx, t, killedCopy)
 
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	awaitTrimmed(ctx, t, api)
+	waitUntilTrimmed(ctx, t, api)
 	stop()
-	demandAcked(ctx, t, api, follows(append(<-calls, r.o.all)))
-	r.o.demandOldIDs(ctx, t, api)
-	demandEqual(ctx, t, api)
+	checkAcked(ctx, t, api, onlyFollows(append(<-calls, r.log.acked)))
+	r.log.checkEventIDHorizon(ctx, t, api)
+	checkStoresEqualLog(ctx, t, api)
 	if out, err := exec.CommandContext(ctx, "skein", "replay", "archive", "check", "--data", data).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	return end, first
 }
 
-func (k killAt) wait(ctx context.Context, t *testing.T, api *command.Client, data string) {
+func (k killPoint) waitFor(ctx context.Context, t *testing.T, api *command.Client, data string) {
 	t.Helper()
 	manifest := filepath.Join(data, "archive", filepath.FromSlash(archive.ManifestName))
-	for k.sealed && ctx.Err() == nil {
+	for k.afterSeal && ctx.Err() == nil {
 		if _, err := os.Stat(manifest); err == nil {
 			break
 		}
 		<-time.After(100 * time.Microsecond)
 	}
-	if k.trimmed {
-		awaitTrimmed(ctx, t, api)
+	if k.afterTrim {
+		waitUntilTrimmed(ctx, t, api)
 	}
-	<-time.After(k.after)
+	<-time.After(k.delay)
 }

@@ -39,27 +39,27 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "6")
 	// Under the race detector each process sleeps for a second before it exits, unless this is set.
 	// A test has hundreds of them.
-	if os.Getenv(raceOptions) == "" {
-		_ = os.Setenv(raceOptions, "atexit_sleep_ms=0")
+	if os.Getenv(raceOptionsVar) == "" {
+		_ = os.Setenv(raceOptionsVar, "atexit_sleep_ms=0")
 	}
 	// A service refuses calls while the machine is too busy to begin them in time. Tests must pass
 	// on such a machine, too.
 	if err := os.Setenv("SKEIN_SHED_AFTER", "0s"); err != nil {
 		panic(err)
 	}
-	testscript.Main(leakChecked{m}, map[string]func(){"skein": runSkein})
+	testscript.Main(leakCheckedTests{m}, map[string]func(){"skein": runSkein})
 }
 
-// endsWithStdin is the environment variable with which a test asks runSkein to end the process as
+// exitOnStdinEOF is the environment variable with which a test asks runSkein to end the process as
 // soon as its standard input is closed.
-const endsWithStdin = "SKEIN_TEST_ENDS_WITH_STDIN"
+const exitOnStdinEOF = "SKEIN_TEST_ENDS_WITH_STDIN"
 
 // runSkein is the main function of the processes that tests start. A process that outlived a killed
 // test binary would keep its ports and reach the servers of the next run there, so it ends with the
 // pipe that the test binary holds open.
 func runSkein() {
-	if os.Getenv(endsWithStdin) != "" {
-		_ = os.Unsetenv(endsWithStdin) // the worker process reads its operation from its own standard input
+	if os.Getenv(exitOnStdinEOF) != "" {
+		_ = os.Unsetenv(exitOnStdinEOF) // the worker process reads its operation from its own standard input
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(exitFailed)
@@ -68,10 +68,10 @@ func runSkein() {
 	main()
 }
 
-// leakChecked runs the tests, and fails when one has left a goroutine behind.
-type leakChecked struct{ tests *testing.M }
+// leakCheckedTests runs the tests, and fails when one has left a goroutine behind.
+type leakCheckedTests struct{ tests *testing.M }
 
-func (l leakChecked) Run() int {
+func (l leakCheckedTests) Run() int {
 	code := l.tests.Run()
 	if code != 0 {
 		return code
@@ -100,8 +100,8 @@ func testSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// raceOptions is the variable of the options of the race detector.
-const raceOptions = "GORACE"
+// raceOptionsVar is the variable of the options of the race detector.
+const raceOptionsVar = "GORACE"
 
 // TestScripts runs the scenarios in testdata/script. Beside the usual commands of testscript they
 // have:
@@ -122,7 +122,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv(raceOptions, os.Getenv(raceOptions))
+			env.Setenv(raceOptionsVar, os.Getenv(raceOptionsVar))
 			return os.MkdirAll(env.Getenv("TMPDIR"), 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -132,16 +132,16 @@ func TestScripts(t *testing.T) {
 				}
 				scheme, client := "http://", http.DefaultClient
 				if len(args) > 1 {
-					client = clientTrusting(ts, args[1:])
+					client = newTLSClient(ts, args[1:])
 					defer client.CloseIdleConnections()
 					scheme = "https://"
 				}
-				server, err := awaitReadyBy(context.Background(), ts.MkAbs(args[0]), scheme, client)
+				server, err := waitUntilReadyOver(context.Background(), ts.MkAbs(args[0]), scheme, client)
 				ts.Check(err)
 				ts.Setenv("SKEIN_SERVER", server)
 			},
 			"held": func(ts *testscript.TestScript, _ bool, args []string) {
-				server, err := awaitAnswer(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable, everyStoreHeld)
+				server, err := waitForReadyz(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable, allStoresHeld)
 				ts.Check(err)
 				ts.Setenv("SKEIN_SERVER", server)
 			},
@@ -221,12 +221,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// patience is how long a test waits for what must come. It comes in a fraction of that.
-const patience = 5 * time.Minute
+// waitLimit is how long a test waits for what must come. It comes in a fraction of that.
+const waitLimit = 5 * time.Minute
 
 // eventually asks again and again, at first often, until the answer is nil.
 func eventually(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := ask(ctx)
@@ -236,19 +236,42 @@ func eventually(ctx context.Context, ask func(context.Context) error) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return fmt.Errorf("waited for %v: %w", patience, err)
+			return fmt.Errorf("waited for %v: %w", waitLimit, err)
 		}
 	}
 }
 
-// awaitReady waits until a service has written its port and is ready, and returns its address.
-func awaitReady(ctx context.Context, portFile string) (server string, err error) {
-	return awaitReadyBy(ctx, portFile, "http://", http.DefaultClient)
+// waitUntil calls check until it returns nil, and fails the test when that takes too long.
+func waitUntil(ctx context.Context, t *testing.T, check func(context.Context) error) {
+	t.Helper()
+	if err := eventually(ctx, check); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// clientTrusting is a client that trusts the authorities of a file, and has a certificate if two
+// httpGet returns the status and the whole body of a page.
+func httpGet(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(text), err
+}
+
+// waitUntilReady waits until a service has written its port and is ready, and returns its address.
+func waitUntilReady(ctx context.Context, portFile string) (server string, err error) {
+	return waitUntilReadyOver(ctx, portFile, "http://", http.DefaultClient)
+}
+
+// newTLSClient is a client that trusts the authorities of a file, and has a certificate if two
 // more files are given.
-func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
+func newTLSClient(ts *testscript.TestScript, files []string) *http.Client {
 	f := command.ClientFlags{TLSCA: ts.MkAbs(files[0])}
 	if len(files) > 1 {
 		f.ClientCert, f.ClientKey = ts.MkAbs(files[1]), ts.MkAbs(files[2])
@@ -258,19 +281,19 @@ func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 }
 
-func awaitReadyBy(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
-	return awaitAnswer(ctx, portFile, scheme, client, http.StatusOK, func(string) bool { return true })
+func waitUntilReadyOver(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
+	return waitForReadyz(ctx, portFile, scheme, client, http.StatusOK, func(string) bool { return true })
 }
 
-// everyStoreHeld reports whether no store of an answer of /readyz has yet to reach the hole.
-func everyStoreHeld(answer string) bool {
+// allStoresHeld reports whether no store of an answer of /readyz has yet to reach the hole.
+func allStoresHeld(answer string) bool {
 	const state = `"state":`
 	return strings.Contains(answer, state) && strings.Count(answer, state) == strings.Count(answer, state+`"held"`)
 }
 
-// awaitAnswer waits until a service has written its port and /readyz has a status and fits.
-func awaitAnswer(
-	ctx context.Context, portFile, scheme string, client *http.Client, status int, fits func(answer string) bool,
+// waitForReadyz waits until a service has written its port and /readyz has a status and fits.
+func waitForReadyz(
+	ctx context.Context, portFile, scheme string, client *http.Client, status int, accepts func(answer string) bool,
 ) (server string, err error) {
 	return server, eventually(ctx, func(ctx context.Context) error {
 		port, err := os.ReadFile(portFile)
@@ -291,7 +314,7 @@ func awaitAnswer(
 		if err != nil {
 			return err
 		}
-		if res.StatusCode != status || !fits(string(answer)) {
+		if res.StatusCode != status || !accepts(string(answer)) {
 			return fmt.Errorf("%s is not as it should be: %s, %s", server, res.Status, answer)
 		}
 		return nil

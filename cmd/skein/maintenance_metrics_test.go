@@ -17,10 +17,10 @@ import (
 // TestMetricsPassLintAndCountWork demands that the metrics of a service have names and units as
 // Prometheus wants them, and count what was done.
 func TestMetricsPassLintAndCountWork(t *testing.T) {
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
-	awaitFolded(t, api, 1)
+	mustPublish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
+	waitUntilFolded(t, api, 1)
 	families := scrapeMetrics(t.Context(), t, api)
 	var list []*dto.MetricFamily
 	for name, f := range families {
@@ -40,17 +40,17 @@ func TestMetricsPassLintAndCountWork(t *testing.T) {
 		t.Errorf("appended: %v", n)
 	}
 	for _, m := range families["skein_publish_visible_seconds"].GetMetric() {
-		if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() > patience.Seconds() {
+		if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() > waitLimit.Seconds() {
 			t.Errorf("publish to visible: %v", m)
 		}
 	}
 }
 
-// awaitFolded waits until each projection has counted n envelopes. It does so after they are
+// waitUntilFolded waits until each projection has counted n envelopes. It does so after they are
 // visible.
-func awaitFolded(t *testing.T, api *command.Client, n float64) {
+func waitUntilFolded(t *testing.T, api *command.Client, n float64) {
 	t.Helper()
-	err := eventually(t.Context(), func(ctx context.Context) error {
+	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		f, err := statuscmd.Scrape(ctx, api)
 		if err != nil {
 			return err
@@ -66,9 +66,6 @@ func awaitFolded(t *testing.T, api *command.Client, n float64) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // scraped asks a service for its metrics.

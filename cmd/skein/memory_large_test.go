@@ -41,33 +41,33 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "follows.csv")
 			writeManyFollows(t, file)
-			s := &server{t: t, dir: dir, flags: []string{"--memory", c.memory, "--log-level", "warn"}}
+			s := &serverProcess{t: t, dir: dir, flags: []string{"--memory", c.memory, "--log-level", "warn"}}
 			if err := s.start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			defer s.kill()
 			phase := func(name string, args ...string) {
 				t.Helper()
-				s.forgetPeak(t)
+				s.resetPeakMemory(t)
 				began := time.Now()
 				// A verification takes as long as a busy machine lets a process of the lowest
 				// priority take, so only go test ends it.
 				if out, err := runProgram(t.Context(), s, "skein", "", args...); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				peak := s.resident(t, "VmHWM")
-				t.Logf("%s: %v, at most %d MiB, now %d MiB", name, time.Since(began).Round(time.Second), peak>>20, s.resident(t, "VmRSS")>>20)
+				peak := s.residentBytes(t, "VmHWM")
+				t.Logf("%s: %v, at most %d MiB, now %d MiB", name, time.Since(began).Round(time.Second), peak>>20, s.residentBytes(t, "VmRSS")>>20)
 				if most := c.limit / 10 * 11; peak > most {
 					t.Errorf("%s took %d MiB of %d", name, peak>>20, most>>20)
 				}
 			}
 			phase("import", "import", "follows", file)
-			s.gives(t, c.after)
+			s.waitUntilReleased(t, c.after)
 			for _, name := range []string{"graph", "inbox", "counters"} {
 				phase("rebuild of "+name, "replay", "rebuild", name)
 			}
 			phase("verification", "replay", "verify")
-			s.gives(t, c.after)
+			s.waitUntilReleased(t, c.after)
 			phase("another import", "import", "follows", file, "--restart", "--source", "again")
 		})
 	}
@@ -77,22 +77,18 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 // as many streams of WatchFeed as it admits, while they are idle and while each of them counts
 // published pins, and that the process still answers. 9500 such streams once took 554 MB.
 func TestFeedStreamsFitIntoMemory(t *testing.T) {
-	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "256MiB", "--log-level", "warn"}}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer s.kill()
+	s := startServer(t.Context(), t, "--memory", "256MiB", "--log-level", "warn")
 	a := &attacker{t: t, addr: s.addr}
-	s.forgetPeak(t)
+	s.resetPeakMemory(t)
 
-	a.feedStreams(t.Context(), 9500)
+	a.openFeedStreams(t.Context(), 9500)
 
-	peak := s.resident(t, "VmHWM")
-	t.Logf("%d streams: at most %d MiB, now %d MiB", maxFeedWatchStreams(minMemory), peak>>20, s.resident(t, "VmRSS")>>20)
+	peak := s.residentBytes(t, "VmHWM")
+	t.Logf("%d streams: at most %d MiB, now %d MiB", maxFeedWatchStreams(minMemory), peak>>20, s.residentBytes(t, "VmRSS")>>20)
 	if peak > minMemory/10*11 {
 		t.Errorf("%d MiB were resident", peak>>20)
 	}
-	if got := s.answered(t, "query", "check", "reader1", "owner1"); !strings.Contains(got, "explicit") {
+	if got := s.queryUntilAdmitted(t, "query", "check", "reader1", "owner1"); !strings.Contains(got, "explicit") {
 		t.Errorf("a caller is answered %s", got)
 	}
 }
@@ -103,11 +99,7 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 // in use.
 func TestNotificationWatchersFitIntoMemory(t *testing.T) {
 	const watchers, rounds, most = 5000, 5, int64(200_000_000)
-	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "2GiB", "--log-level", "warn"}}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer s.kill()
+	s := startServer(t.Context(), t, "--memory", "2GiB", "--log-level", "warn")
 	a := &attacker{t: t, addr: s.addr}
 
 	actors := 0
@@ -117,32 +109,30 @@ func TestNotificationWatchersFitIntoMemory(t *testing.T) {
 			for first := 0; first < watchers; first += 500 {
 				var follows []*skeinv1.Event
 				for i := first; i < first+500; i++ {
-					follows = append(follows, &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-						UserId: fmt.Sprint("actor", actors), TargetUserId: fmt.Sprint("reader", i),
-					}}})
+					follows = append(follows, userFollowed(fmt.Sprint("actor", actors), fmt.Sprint("reader", i)))
 				}
 				a.publish(t.Context(), follows)
 			}
 		}
 	}
 	followAll()
-	before := s.resident(t, "VmRSS")
+	before := s.residentBytes(t, "VmRSS")
 
 	a.openStreams(t.Context(), connectv1.NotificationServiceWatchNotificationsProcedure, watchers, func(i int) proto.Message {
 		return &skeinv1.WatchNotificationsRequest{UserId: fmt.Sprint("reader", i)}
 	})
-	a.awaitMetric(t.Context(), fmt.Sprint(`skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `, watchers))
-	a.worked(t.Context())
-	open := s.resident(t, "VmRSS")
+	a.waitForMetric(t.Context(), fmt.Sprint(`skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `, watchers))
+	a.waitUntilIdle(t.Context())
+	open := s.residentBytes(t, "VmRSS")
 	if open-before > most {
 		t.Errorf("the streams took %d bytes, expected at most %d", open-before, most)
 	}
 
 	followAll()
-	a.worked(t.Context())
+	a.waitUntilIdle(t.Context())
 	t.Logf("%d kB without streams, %d kB with %d, at most %d kB while they counted",
-		before/1000, open/1000, watchers, s.resident(t, "VmHWM")/1000)
-	if got := s.answered(t, "query", "notifications", "reader1"); !strings.Contains(got, fmt.Sprint("actor", actors)) {
+		before/1000, open/1000, watchers, s.residentBytes(t, "VmHWM")/1000)
+	if got := s.queryUntilAdmitted(t, "query", "notifications", "reader1"); !strings.Contains(got, fmt.Sprint("actor", actors)) {
 		t.Errorf("got the notifications %s, expected one of actor%d", got, actors)
 	}
 }
@@ -172,16 +162,16 @@ func writeManyFollows(t *testing.T, path string) {
 	}
 }
 
-// gives waits until no more than so much is resident, for two minutes at most.
-func (s *server) gives(t *testing.T, most int64) {
+// waitUntilReleased waits until no more than so much is resident, for two minutes at most.
+func (s *serverProcess) waitUntilReleased(t *testing.T, most int64) {
 	t.Helper()
 	began, tick := time.Now(), time.NewTicker(time.Second)
 	defer tick.Stop()
-	for ; s.resident(t, "VmRSS") > most; <-tick.C {
+	for ; s.residentBytes(t, "VmRSS") > most; <-tick.C {
 		if time.Since(began) > 2*time.Minute {
-			t.Errorf("two minutes later %d MiB are resident, and %d may be", s.resident(t, "VmRSS")>>20, most>>20)
+			t.Errorf("two minutes later %d MiB are resident, and %d may be", s.residentBytes(t, "VmRSS")>>20, most>>20)
 			return
 		}
 	}
-	t.Logf("after %v %d MiB are resident", time.Since(began).Round(time.Second), s.resident(t, "VmRSS")>>20)
+	t.Logf("after %v %d MiB are resident", time.Since(began).Round(time.Second), s.residentBytes(t, "VmRSS")>>20)
 }

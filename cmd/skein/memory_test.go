@@ -160,11 +160,7 @@ func TestMachineMemoryEqualsProc(t *testing.T) {
 // TestServeAppliesMemoryFlag demands that a service takes Go's memory limit and the size of its
 // cache from --memory.
 func TestServeAppliesMemoryFlag(t *testing.T) {
-	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "512MiB"}}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer s.kill()
+	s := startServer(t.Context(), t, "--memory", "512MiB")
 	plan, err := planMemory(512<<20, version().Static, memorySetting{}, memorySetting{}, memorySetting{})
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +173,7 @@ func TestServeAppliesMemoryFlag(t *testing.T) {
 	}
 }
 
-func (s *server) metrics(t *testing.T) string {
+func (s *serverProcess) metrics(t *testing.T) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/metrics", nil)
 	if err != nil {

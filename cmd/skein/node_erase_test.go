@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"connectrpc.com/connect"
-
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
@@ -27,36 +25,36 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// erasing is a cluster of two nodes, each of which holds some partitions alone, and a process that
+// erasureCluster is a cluster of two nodes, each of which holds some partitions alone, and a process that
 // holds everything.
-type erasing struct {
-	nodes
+type erasureCluster struct {
+	nodeCluster
 
-	url     string
-	archive string
-	// target has the snapshots of all nodes.
-	target string
-	apis   map[string]*command.Client
-	stops  map[string]func()
+	url        string
+	archiveDir string
+	// snapshotDir has the snapshots of all nodes.
+	snapshotDir string
+	apis        map[string]*command.Client
+	stops       map[string]func()
 }
 
-// start starts a node on a data directory.
-func (e *erasing) start(name, dir string) {
+// startNode starts a node on a data directory.
+func (e *erasureCluster) startNode(name, dir string) {
 	e.t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(e.t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(e.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	api, stop := startApp(e.t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Log, o.Maintenance.Archive, o.Maintenance.Snapshots = eventlog.Config{URL: e.url}, e.bucket(e.archive), e.bucket(e.target)
-		o.Node = &node.Config{Name: name, Addr: l.Addr().String(), Listener: l, Weight: 1, Copies: 1}
+	api, stop := startService(e.t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Log, o.Maintenance.Archive, o.Maintenance.Snapshots = eventlog.Config{URL: e.url}, e.openBucket(e.archiveDir), e.openBucket(e.snapshotDir)
+		o.Node = &node.Config{Name: name, Addr: listener.Addr().String(), Listener: listener, Weight: 1, Copies: 1}
 	})
 	e.apis[name], e.stops[name] = api, stop
-	e.running[name] = &door{&server{addr: addressOf(api)}, e.t.Context(), func() {}}
+	e.inService[name] = &callableNode{&serverProcess{addr: addressOf(api)}, e.t.Context(), func() {}}
 }
 
-// bucket returns that of a directory.
-func (e *erasing) bucket(dir string) bucket.Bucket {
+// openBucket returns that of a directory.
+func (e *erasureCluster) openBucket(dir string) bucket.Bucket {
 	e.t.Helper()
 	b, err := bucket.NewDir(dir)
 	if err != nil {
@@ -67,86 +65,84 @@ func (e *erasing) bucket(dir string) bucket.Bucket {
 
 func addressOf(api *command.Client) string { return strings.TrimPrefix(api.URL, "http://") }
 
-func (e *erasing) stop(name string) {
+func (e *erasureCluster) stopNode(name string) {
 	if stop := e.stops[name]; stop != nil {
 		delete(e.stops, name)
-		delete(e.running, name)
+		delete(e.inService, name)
 		stop()
 	}
 }
 
-// served waits until each node serves what it should, and each has something.
-func (e *erasing) served() {
+// waitUntilServed waits until each node serves what it should, and each has something.
+func (e *erasureCluster) waitUntilServed() {
 	e.t.Helper()
-	if err := eventually(e.t.Context(), func(ctx context.Context) error {
+	waitUntil(e.t.Context(), e.t, func(ctx context.Context) error {
 		for _, api := range []*command.Client{e.apis["a"], e.apis["b"]} {
-			res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+			status, err := getStatus(ctx, api)
 			if err != nil {
 				return err
 			}
-			of := res.Msg.GetCluster().GetNodes()
-			if len(of) != 2 {
-				return fmt.Errorf("%d nodes", len(of))
+			nodes := status.GetCluster().GetNodes()
+			if len(nodes) != 2 {
+				return fmt.Errorf("%d nodes", len(nodes))
 			}
-			for _, n := range of {
+			for _, n := range nodes {
 				if n.GetServes() != n.GetGiven() || n.GetGiven() == 0 {
 					return fmt.Errorf("%v", n)
 				}
 			}
 		}
 		return nil
-	}); err != nil {
-		e.t.Fatal(err)
-	}
+	})
 }
 
-// erase erases a user at the node that archives.
-func (e *erasing) erase(user string) (code int, out string) {
-	code, text, trouble := skein("replay", "erase", user, "--yes", "--server", e.apis["a"].URL)
+// eraseAtArchiver erases a user at the node that archives.
+func (e *erasureCluster) eraseAtArchiver(user string) (code int, out string) {
+	code, text, trouble := runInProcess("replay", "erase", user, "--yes", "--server", e.apis["a"].URL)
 	return code, text + trouble
 }
 
-// snapshots has each node take a snapshot, and returns a copy of all that there are then, and of
+// takeSnapshots has each node take a snapshot, and returns a copy of all that there are then, and of
 // those of a node that is gone.
-func (e *erasing) snapshots() (copied string) {
+func (e *erasureCluster) takeSnapshots() (copied string) {
 	e.t.Helper()
 	for _, api := range e.apis {
-		if code, out, said := skein("snapshot", "--name", "before", "--server", api.URL); code != exitOK {
+		if code, out, said := runInProcess("snapshot", "--name", "before", "--server", api.URL); code != exitOK {
 			e.t.Fatal(code, out, said)
 		}
 	}
 	copied = filepath.Join(e.t.TempDir(), "snapshots")
-	err := errors.Join(os.CopyFS(filepath.Join(e.target, "nodes", "gone"), os.DirFS(filepath.Join(e.target, "nodes", "b"))),
-		os.CopyFS(copied, os.DirFS(e.target)))
+	err := errors.Join(os.CopyFS(filepath.Join(e.snapshotDir, "nodes", "gone"), os.DirFS(filepath.Join(e.snapshotDir, "nodes", "b"))),
+		os.CopyFS(copied, os.DirFS(e.snapshotDir)))
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	return copied
 }
 
-// restore returns a data directory with the latest snapshot of node b.
-func (e *erasing) restore(target string) (dir string) {
+// restoreNode returns a data directory with the latest snapshot of node b.
+func (e *erasureCluster) restoreNode(target string) (dir string) {
 	e.t.Helper()
 	dir = e.t.TempDir()
-	if code, out, said := skein("restore", "--data", dir, "--target", filepath.Join(target, "nodes", "b")); code != exitOK {
+	if code, out, said := runInProcess("restore", "--data", dir, "--target", filepath.Join(target, "nodes", "b")); code != exitOK {
 		e.t.Fatal(code, out, said)
 	}
 	return dir
 }
 
-// same puts questions to the nodes, which must answer as the process that holds everything.
-func (e *erasing) same(seed uint64, at string) {
+// checkSameAnswers puts questions to the nodes, which must answer as the process that holds everything.
+func (e *erasureCluster) checkSameAnswers(seed uint64, at string) {
 	e.t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 60 {
-		if err := e.compare(rng, gatewaytest.Question(rng, at)); err != nil {
+		if err := e.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
 			e.t.Fatal(err)
 		}
 	}
 }
 
-// ofNode returns a user whose rows one of the nodes has alone.
-func ofNode(name string) string {
+// userHeldByNode returns a user whose rows one of the nodes has alone.
+func userHeldByNode(name string) string {
 	table := placement.Place([]placement.Member{{Name: "a", Weight: 1}, {Name: "b", Weight: 1}}, 1)
 	for i := 0; ; i++ {
 		user := fmt.Sprintf("somebody-to-be-erased-%d", i)
@@ -162,18 +158,18 @@ func ofNode(name string) string {
 // have the user.
 func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	t.Parallel()
-	user := ofNode("b")
-	ns := newNATS(t)
+	user := userHeldByNode("b")
+	ns := startNATS(t)
 	a, b, archived := t.TempDir(), t.TempDir(), t.TempDir()
-	e := &erasing{
-		nodes: nodes{t: t, http: &http.Client{Transport: &http.Transport{}}, running: map[string]*door{}},
-		url:   ns.ClientURL(), archive: archived, target: t.TempDir(), apis: map[string]*command.Client{}, stops: map[string]func(){},
+	e := &erasureCluster{
+		nodeCluster: nodeCluster{t: t, http: &http.Client{Transport: &http.Transport{}}, inService: map[string]*callableNode{}},
+		url:         ns.ClientURL(), archiveDir: archived, snapshotDir: t.TempDir(), apis: map[string]*command.Client{}, stops: map[string]func(){},
 	}
 	t.Cleanup(e.http.CloseIdleConnections)
-	e.start("a", a)
-	defer func() { e.stop("a") }()
+	e.startNode("a", a)
+	defer func() { e.stopNode("a") }()
 	if err := eventually(t.Context(), func(context.Context) error { // until it archives
-		code, out := e.erase("nobody") //nolint:contextcheck // a command makes its own
+		code, out := e.eraseAtArchiver("nobody") //nolint:contextcheck // a command makes its own
 		if code != exitFailed || !strings.Contains(out, "no event of the log names this user") {
 			return errors.New(out)
 		}
@@ -181,14 +177,14 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	whole, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.bucket(archived)
+	whole, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.openBucket(archived)
 	})
 	defer stop()
-	e.whole = &server{addr: addressOf(whole)}
-	e.start("b", b)
-	defer func() { e.stop("b") }()
-	e.served()
+	e.reference = &serverProcess{addr: addressOf(whole)}
+	e.startNode("b", b)
+	defer func() { e.stopNode("b") }()
+	e.waitUntilServed()
 	rng := rand.New(rand.NewPCG(1, 1))
 	evs := gatewaytest.Events(rng, 200)
 	for i := range 30 {
@@ -203,12 +199,12 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 			Pin: &skeinv1.Pin{OwnerId: user, PinId: fmt.Sprint("p", i)}, BoardId: "b", ItemId: "i", Attributes: attributes,
 		}}})
 	}
-	publish(t, whole, evs...)
-	at := publish(t, whole, gatewaytest.Events(rng, 200)...)
-	e.same(1, at)
-	snapshots := e.snapshots()
+	mustPublish(t, whole, evs...)
+	at := mustPublish(t, whole, gatewaytest.Events(rng, 200)...)
+	e.checkSameAnswers(1, at)
+	snapshots := e.takeSnapshots()
 
-	e.stop("b") // its stores are flushed
+	e.stopNode("b") // its stores are flushed
 	before := filepath.Join(t.TempDir(), "before")
 	if err := os.CopyFS(before, os.DirFS(b)); err != nil {
 		t.Fatal(err)
@@ -216,36 +212,36 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	if len(conformance.FilesWith(e.t, before, user)) == 0 {
 		t.Fatal("the id is nowhere before")
 	}
-	code, out := e.erase(user)
+	code, out := e.eraseAtArchiver(user)
 	if code == exitOK || !strings.Contains(out, "b cannot be reached: start it, or wait until its partitions were given to others") {
 		t.Errorf("with a node away: %d, %s", code, out)
 	}
-	e.start("b", b)
-	e.served()
-	if code, out := e.erase(user); code != exitOK || !strings.Contains(out, "node b: its stores were built anew") {
+	e.startNode("b", b)
+	e.waitUntilServed()
+	if code, out := e.eraseAtArchiver(user); code != exitOK || !strings.Contains(out, "node b: its stores were built anew") {
 		t.Fatalf("%d, %s", code, out)
 	}
 	for _, name := range []string{"a", "b", "gone"} { // those that were taken by hand are removed by name
-		if code, out, said := skein("snapshot", "prune", "before", "--target", filepath.Join(e.target, "nodes", name)); code != exitOK {
+		if code, out, said := runInProcess("snapshot", "prune", "before", "--target", filepath.Join(e.snapshotDir, "nodes", name)); code != exitOK {
 			t.Fatal(code, out, said)
 		}
 	}
-	at = publish(t, whole, userFollowed("u1", "u2"))
-	e.same(2, at)
-	if code, out, said := skein("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
+	at = mustPublish(t, whole, userFollowed("u1", "u2"))
+	e.checkSameAnswers(2, at)
+	if code, out, said := runInProcess("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
 		t.Fatal(code, out, said)
 	}
-	for _, dir := range []string{a, b, archived, e.target, ns.JetStreamConfig().StoreDir} {
+	for _, dir := range []string{a, b, archived, e.snapshotDir, ns.JetStreamConfig().StoreDir} {
 		if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
 			t.Errorf("the id is still in %v", found)
 		}
 	}
-	for i, dir := range []string{before, e.restore(snapshots), e.restore(e.target)} {
-		e.stop("b")
-		e.start("b", dir)
-		e.served()
-		e.same(uint64(3+i), at)
-		for _, dir := range []string{dir, e.target} {
+	for i, dir := range []string{before, e.restoreNode(snapshots), e.restoreNode(e.snapshotDir)} {
+		e.stopNode("b")
+		e.startNode("b", dir)
+		e.waitUntilServed()
+		e.checkSameAnswers(uint64(3+i), at)
+		for _, dir := range []string{dir, e.snapshotDir} {
 			if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
 				t.Errorf("%d: the id is still in %v", i, found)
 			}

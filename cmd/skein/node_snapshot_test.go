@@ -20,14 +20,14 @@ import (
 // another process that is restored under the name of the node, which must then stop.
 func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	target := t.TempDir()
 	c := startNodes(ctx, t, "", "--snapshots", target)
 	rng := rand.New(rand.NewPCG(1, 1))
 	demand := func(want string, args ...string) {
 		t.Helper()
-		if code, out, said := skein(args...); code != exitOK || !regexp.MustCompile("(?m)"+want).MatchString(out+said) {
+		if code, out, said := runInProcess(args...); code != exitOK || !regexp.MustCompile("(?m)"+want).MatchString(out+said) {
 			t.Fatalf("%q: exit code %d, and not %q in\n%s%s", args, code, want, out, said)
 		}
 	}
@@ -35,7 +35,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		t.Helper()
 		for range 5 {
 			var err error
-			if at, err = c.publish(ctx, rng); err != nil {
+			if at, err = c.publishEvents(ctx, rng); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,7 +44,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	same := func(at string) {
 		t.Helper()
 		for range 40 {
-			if err := c.compare(rng, gatewaytest.Question(rng, at)); err != nil {
+			if err := c.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -55,15 +55,15 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	// that is not a node.
 	const lost = "n2"
 	own := filepath.Join(target, "nodes", lost)
-	for name, s := range c.running {
+	for name, s := range c.inService {
 		demand("snapshot one in", "snapshot", "--name", "one", "--server", s.addr)
 		demand("^one +graph ", "snapshot", "list", "--server", s.addr)
 		demand("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
 	}
 	publish()
-	s := c.take(lost)
+	s := c.takeOutOfService(lost)
 	s.kill()
-	data := filepath.Join(s.dir, "data")
+	data := s.dataDir()
 	if err := os.RemoveAll(data); err != nil {
 		t.Fatal(err)
 	}
@@ -71,30 +71,30 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	demand("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
 	demand("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
 	demand("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
-	if code, _, said := skein("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(said, "there is a store already") {
+	if code, _, said := runInProcess("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(said, "there is a store already") {
 		t.Errorf("a second time: exit code %d, %s", code, said)
 	}
-	if code, _, said := skein("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.url()); code != exitFailed ||
+	if code, _, said := runInProcess("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.urls()); code != exitFailed ||
 		!strings.Contains(said, "start the process as that node of its cluster") {
 		t.Errorf("as a process with all rows: exit code %d, %s", code, said)
 	}
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	c.put(lost, s.server)
-	if err := c.healed(ctx); err != nil {
+	c.putInService(lost, s.serverProcess)
+	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
-	others := []*door{c.take("n0"), c.take("n1")} // only the restored one is called
+	others := []*callableNode{c.takeOutOfService("n0"), c.takeOutOfService("n1")} // only the restored one is called
 	same(at)
-	c.put("n0", others[0].server)
-	c.put("n1", others[1].server)
+	c.putInService("n0", others[0].serverProcess)
+	c.putInService("n1", others[1].serverProcess)
 	same(publish())
-	for _, s := range c.running {
+	for _, s := range c.inService {
 		// The nodes that were away get their partitions back. A verification that such a change
 		// overtakes is refused.
-		if err := eventually(ctx, func(context.Context) error {
-			code, out, said := skein("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
+		waitUntil(ctx, t, func(context.Context) error {
+			code, out, said := runInProcess("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
 			if code == exitOK || !strings.Contains(said, "holds other partitions than when the verification began") {
 				if code != exitOK {
 					t.Errorf("skein replay verify: exit code %d, %s%s", code, out, said)
@@ -102,26 +102,24 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 				return nil
 			}
 			return errors.New(said)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
 	}
 
-	ports, err := freePorts(25000, 1)
+	ports, err := findFreePorts(25000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin := &server{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
+	twin := &serverProcess{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
 	t.Cleanup(twin.kill)
-	demand("graph: restored from snapshot one", "restore", "--data", filepath.Join(twin.dir, "data"), "--target", own, "--snapshot", "one")
+	demand("graph: restored from snapshot one", "restore", "--data", twin.dataDir(), "--target", own, "--snapshot", "one")
 	if err := twin.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.cmd.Wait(); err == nil {
 		t.Error("the older process of a name ended well")
 	}
-	c.put(lost, twin)
-	if err := c.healed(ctx); err != nil {
+	c.putInService(lost, twin)
+	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
 	same(publish())
@@ -134,15 +132,15 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 // takes no snapshots.
 func TestUnusableNodeNameIsRefusedWithSnapshots(t *testing.T) {
 	t.Parallel()
-	ns, target := newNATS(t), t.TempDir()
+	ns, target := startNATS(t), t.TempDir()
 	args := []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--nats", ns.ClientURL(), "--snapshots", target}
 	for _, name := range []string{"-a", "_a", "../a", "a/b"} {
-		code, _, said := skein(append(args, "--node="+name, "--node-addr", "127.0.0.1:0")...)
+		code, _, said := runInProcess(append(args, "--node="+name, "--node-addr", "127.0.0.1:0")...)
 		if code != exitFailed || !strings.Contains(said, "the name of a node that has snapshots") {
 			t.Errorf("%q: exit code %d, %s", name, code, said)
 		}
 	}
-	if code, _, said := skein(append(args, "--router")...); code != exitUsage || !strings.Contains(said, "--router does not go with --snapshots") {
+	if code, _, said := runInProcess(append(args, "--router")...); code != exitUsage || !strings.Contains(said, "--router does not go with --snapshots") {
 		t.Errorf("a router: exit code %d, %s", code, said)
 	}
 	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {

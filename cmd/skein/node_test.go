@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
@@ -25,12 +23,12 @@ import (
 // copies are missing, and can drain a node.
 func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	t.Parallel()
-	ns := newNATS(t)
+	ns := startNATS(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Log = eventlog.Config{URL: ns.ClientURL()}
 		o.Node = &node.Config{Name: "node-1", Addr: l.Addr().String(), Listener: l, Zone: "east", Weight: 1, Copies: 2}
 	})
@@ -46,15 +44,13 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 			t.Errorf("%q: exit code %d, and not %q in\n%s", args, code, line, text)
 		}
 	}
-	if err := eventually(t.Context(), func(context.Context) error {
+	waitUntil(t.Context(), t, func(context.Context) error {
 		_, text := skein("node", "list")
 		if !regexp.MustCompile(`(?m)^node-1 +127\.0\.0\.1:\d+ +east +1 +256 +256 +[A-Za-z0-9_-]+ +serving, answers this$`).MatchString(text) {
 			return fmt.Errorf("it does not serve all:\n%s", text)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	demand(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
 	// The partitions came by one change of each store, which ends when the generation without them
 	// is deleted.
@@ -118,15 +114,7 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 // putIntoClusterBucket writes a key of the only cluster of a NATS server.
 func putIntoClusterBucket(t *testing.T, url, key, value string) {
 	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStreamAt(t, url)
 	for name := range js.KeyValueStoreNames(t.Context()).Name() {
 		if !strings.HasPrefix(name, "skein-cluster-") {
 			continue

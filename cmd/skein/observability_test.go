@@ -112,7 +112,7 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 			labels[metric[1]] = of
 		}
 	}
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	for metric := range scrapeMetrics(t.Context(), t, api) {
 		if strings.HasPrefix(metric, "go_") || strings.HasPrefix(metric, "process_") {

@@ -49,7 +49,7 @@ func TestConnectionsLeaveFilesToTheService(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nulimit -n 400 && exec skein \"$@\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, dir: dir, program: program}
+	s := &serverProcess{t: t, dir: dir, program: program}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,23 +20,23 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// rehearsal is an operation that the test controls.
-type rehearsal struct {
-	began chan operator.OperationRequest
-	let   chan error
+// controlledOperation is an operation that the test controls.
+type controlledOperation struct {
+	started chan operator.OperationRequest
+	results chan error
 }
 
-func rehearse() *rehearsal {
-	return &rehearsal{began: make(chan operator.OperationRequest, 16), let: make(chan error, 16)}
+func newControlledOperation() *controlledOperation {
+	return &controlledOperation{started: make(chan operator.OperationRequest, 16), results: make(chan error, 16)}
 }
 
-func (r *rehearsal) prepare(o operator.OperationRequest) (operation.Func, error) {
+func (r *controlledOperation) prepare(o operator.OperationRequest) (operation.Func, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		p.StartPhase(replay.Comparing, "rows", 10)
 		p.Add(4)
-		r.began <- o
+		r.started <- o
 		select {
-		case err := <-r.let:
+		case err := <-r.results:
 			return "7 rows, as told", err
 		case <-ctx.Done():
 			return "", ctx.Err()
@@ -44,7 +44,7 @@ func (r *rehearsal) prepare(o operator.OperationRequest) (operation.Func, error)
 	}, nil
 }
 
-func (r *rehearsal) offered(*service.Service) service.OfferedOperations {
+func (r *controlledOperation) offer(*service.Service) service.OfferedOperations {
 	return service.OfferedOperations{
 		operation.Rebuild: {Prepare: r.prepare, Resumes: true},
 		operation.Verify:  {Prepare: r.prepare},
@@ -54,7 +54,7 @@ func (r *rehearsal) offered(*service.Service) service.OfferedOperations {
 	}
 }
 
-func reasonAndOperation(t *testing.T, err error) (reason, id string) {
+func refusalDetails(t *testing.T, err error) (reason, id string) {
 	t.Helper()
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
@@ -74,9 +74,9 @@ func reasonAndOperation(t *testing.T, err error) (reason, id string) {
 // service, and demands that a running operation continues after a restart.
 func TestOperationsContinueAfterRestart(t *testing.T) {
 	t.Parallel()
-	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
-	withRehearsal := func(o *service.Options) { o.OfferedOperations = r.offered }
-	api, stop := startApp(t, dir, logger, withRehearsal)
+	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), newControlledOperation()
+	withRehearsal := func(o *service.Options) { o.OfferedOperations = r.offer }
+	api, stop := startService(t, dir, logger, withRehearsal)
 	admin := api.Admin()
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
 		Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
@@ -87,12 +87,12 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	want := operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
 	}
-	if diff := cmp.Diff(want, <-r.began); diff != "" {
+	if diff := cmp.Diff(want, <-r.started); diff != "" {
 		t.Error(diff)
 	}
 	id := started.Msg.GetOperation().GetOperationId()
 	_, err = admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: "graph"}))
-	if reason, other := reasonAndOperation(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition ||
+	if reason, other := refusalDetails(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition ||
 		reason != "OPERATION_CONFLICT" || other != id || !strings.Contains(err.Error(), id) {
 		t.Errorf("%v: %s %s", err, reason, other)
 	}
@@ -101,16 +101,16 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = admin.Rollback(t.Context(), connect.NewRequest(&skeinv1.RollbackRequest{Projection: "graph"}))
-	if reason, _ := reasonAndOperation(t, err); reason != "OPERATION_REFUSED" || !strings.Contains(err.Error(), "previous generation") {
+	if reason, _ := refusalDetails(t, err); reason != "OPERATION_REFUSED" || !strings.Contains(err.Error(), "previous generation") {
 		t.Error(err)
 	}
 	stop()
 
 	// The next process continues with the same order.
-	api, stop = startApp(t, dir, logger, withRehearsal)
+	api, stop = startService(t, dir, logger, withRehearsal)
 	defer stop()
 	want.Resumed = true
-	if diff := cmp.Diff(want, <-r.began); diff != "" {
+	if diff := cmp.Diff(want, <-r.started); diff != "" {
 		t.Error(diff)
 	}
 	stream, err := api.Admin().WatchOperation(t.Context(), connect.NewRequest(&skeinv1.WatchOperationRequest{OperationId: id}))
@@ -118,7 +118,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	r.let <- nil
+	r.results <- nil
 	var last *skeinv1.Operation
 	for stream.Receive() {
 		last = stream.Msg().GetOperation()
@@ -129,8 +129,8 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	}
 }
 
-// skein runs the command line inside the test.
-func skein(args ...string) (code int, out, said string) {
+// runInProcess runs the command line inside the test.
+func runInProcess(args ...string) (code int, out, said string) {
 	var stdout, stderr bytes.Buffer
 	code = run(args, &command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
 	return code, stdout.String(), stderr.String()
@@ -140,30 +140,30 @@ func skein(args ...string) (code int, out, said string) {
 // failures, and return the exit code for them.
 func TestReplayCommandsReportOutcome(t *testing.T) {
 	t.Parallel()
-	r := rehearse()
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = r.offered })
+	r := newControlledOperation()
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = r.offer })
 	defer stop()
 	server := "--server=" + api.URL
 	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {
 		t.Helper()
-		code, out, said := skein(append(args, server)...)
+		code, out, said := runInProcess(append(args, server)...)
 		if code != wantCode || !strings.Contains(out, wantOut) || !strings.Contains(said, wantSaid) {
 			t.Errorf("skein %v: code %d\n%s%s", args, code, out, said)
 		}
 		return out
 	}
-	r.let <- nil
+	r.results <- nil
 	demand(0, "7 rows, as told", "rebuild of graph (operation 2", "replay", "rebuild", "graph", "--share=0.5")
-	if o := <-r.began; o.Share != 0.5 || len(o.Partitions) != 0 {
+	if o := <-r.started; o.Share != 0.5 || len(o.Partitions) != 0 {
 		t.Errorf("%+v", o)
 	}
 	// What differs is a failure, with its report.
-	r.let <- errors.New("2 rows of inbox differ")
+	r.results <- errors.New("2 rows of inbox differ")
 	demand(1, "7 rows, as told", "failed: 2 rows of inbox differ", "replay", "verify")
-	<-r.began
-	r.let <- errors.New("2 rows of inbox differ")
+	<-r.started
+	r.results <- errors.New("2 rows of inbox differ")
 	demand(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json", "--partition=3", "--partition=4")
-	if o := <-r.began; len(o.Partitions) != 2 {
+	if o := <-r.started; len(o.Partitions) != 2 {
 		t.Errorf("%+v", o)
 	}
 	demand(1, "", "is no projection of this service: it has counters, graph, inbox, notifications, seen", "replay", "verify", "nothing")
@@ -173,7 +173,7 @@ func TestReplayCommandsReportOutcome(t *testing.T) {
 	demand(1, "", "share", "replay", "rebuild", "graph", "--share=2")
 
 	id := strings.TrimSpace(demand(0, "", "started", "replay", "rebuild", "seen", "--no-wait"))
-	<-r.began
+	<-r.started
 	demand(0, "4 of 10 rows", "", "replay", "operations")
 	if out := demand(0, id, "", "replay", "operations", "--kind=rebuild", "--limit=1"); strings.Contains(out, "verify") {
 		t.Error(out)
@@ -188,11 +188,11 @@ func TestReplayCommandsReportOutcome(t *testing.T) {
 // which another call continues.
 func TestWatchCommandContinuesAtPosition(t *testing.T) {
 	t.Parallel()
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))
+	mustPublish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))
 	server := "--server=" + api.URL
-	code, out, said := skein("watch", "--after=earliest", "--limit=2", server)
+	code, out, said := runInProcess("watch", "--after=earliest", "--limit=2", server)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], "cid") || !strings.HasPrefix(lines[0], "20") {
 		t.Errorf("code %d\n%s%s", code, out, said)
@@ -202,11 +202,11 @@ func TestWatchCommandContinuesAtPosition(t *testing.T) {
 		t.Fatal(said)
 	}
 	// In the middle of what was published together.
-	code, out, said = skein("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
+	code, out, said = runInProcess("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
 	if code != 0 || !strings.Contains(out, `"userId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
 		t.Errorf("code %d\n%s%s", code, out, said)
 	}
-	if code, _, said = skein("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, `not "follow"`) {
+	if code, _, said = runInProcess("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, `not "follow"`) {
 		t.Errorf("code %d\n%s", code, said)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -29,9 +28,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// natsUsers reads the table of docs/operations.md: to which subjects each user of the NATS servers
+// readUserTable reads the table of docs/operations.md: to which subjects each user of the NATS servers
 // may publish.
-func natsUsers(t *testing.T) map[string][]string {
+func readUserTable(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	if err != nil {
@@ -66,37 +65,37 @@ func natsUsers(t *testing.T) map[string][]string {
 	return users
 }
 
-// natsOfUsers is a NATS server with the users of the table, and an administrator.
-type natsOfUsers struct {
-	t    *testing.T
-	at   string // host and port
-	root jetstream.JetStream
+// natsWithUsers is a NATS server with the users of the table, and an administrator.
+type natsWithUsers struct {
+	t              *testing.T
+	addr           string // host and port
+	adminJetStream jetstream.JetStream
 }
 
-func startNATSOfUsers(t *testing.T) *natsOfUsers {
+func startNATSWithUsers(t *testing.T) *natsWithUsers {
 	t.Helper()
 	users := []*natsserver.User{{Username: "root", Password: "-"}}
-	for name, subjects := range natsUsers(t) {
+	for name, subjects := range readUserTable(t) {
 		users = append(users, &natsserver.User{Username: name, Password: "-", Permissions: &natsserver.Permissions{
 			Publish:   &natsserver.SubjectPermission{Allow: subjects},
-			Subscribe: &natsserver.SubjectPermission{Allow: []string{inboxOf(name) + ".>"}},
+			Subscribe: &natsserver.SubjectPermission{Allow: []string{inboxPrefix(name) + ".>"}},
 		}})
 	}
-	n := &natsOfUsers{t: t, at: strings.TrimPrefix(startNATS(t, users...), "nats://")}
+	n := &natsWithUsers{t: t, addr: strings.TrimPrefix(startNATS(t, users...).ClientURL(), "nats://")}
 	var err error
-	n.root, err = jetstream.New(n.connect("root", "_INBOX", nil))
+	n.adminJetStream, err = jetstream.New(n.connect("root", "_INBOX", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-func inboxOf(user string) string { return "_INBOX_" + user }
+func inboxPrefix(user string) string { return "_INBOX_" + user }
 
-func (n *natsOfUsers) url(user string) string { return "nats://" + user + ":-@" + n.at }
+func (n *natsWithUsers) url(user string) string { return "nats://" + user + ":-@" + n.addr }
 
 // connect connects as a program without skein would.
-func (n *natsOfUsers) connect(user, inbox string, fails func(error)) *nats.Conn {
+func (n *natsWithUsers) connect(user, inbox string, fails func(error)) *nats.Conn {
 	n.t.Helper()
 	nc, err := nats.Connect(n.url(user), nats.CustomInboxPrefix(inbox), nats.ErrorHandler(
 		func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -111,17 +110,17 @@ func (n *natsOfUsers) connect(user, inbox string, fails func(error)) *nats.Conn 
 	return nc
 }
 
-// config is where the log is for a user.
-func (n *natsOfUsers) config(user string, logger *slog.Logger) eventlog.Config {
-	c := (&flags.NATSFlags{NATS: n.url(user), NATSInbox: inboxOf(user)}).Config("")
+// logConfig is where the log is for a user.
+func (n *natsWithUsers) logConfig(user string, logger *slog.Logger) eventlog.Config {
+	c := (&flags.NATSFlags{NATS: n.url(user), NATSInbox: inboxPrefix(user)}).Config("")
 	c.Logger = logger
 	return c
 }
 
-// open opens the log as a user.
-func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *eventlog.Log {
+// openLog opens the log as a user.
+func (n *natsWithUsers) openLog(t *testing.T, user string, logger *slog.Logger) *eventlog.Log {
 	t.Helper()
-	log, err := eventlog.Open(t.Context(), n.config(user, logger))
+	log, err := eventlog.Open(t.Context(), n.logConfig(user, logger))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,11 +132,11 @@ func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *even
 	return log
 }
 
-// serve runs the service as a user, with a data directory of its own.
-func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *command.Client, stop func()) {
+// startServiceAs runs the service as a user, with a data directory of its own.
+func (n *natsWithUsers) startServiceAs(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *command.Client, stop func()) {
 	t.Helper()
-	return startApp(t, t.TempDir(), logger, func(o *service.Options) {
-		o.Log = n.config(user, logger)
+	return startService(t, t.TempDir(), logger, func(o *service.Options) {
+		o.Log = n.logConfig(user, logger)
 		o.Maintenance = service.MaintenanceOptions{Archive: b, ArchiveEvery: time.Hour, Retention: time.Nanosecond, AuditShare: 0.05}
 	})
 }
@@ -147,7 +146,7 @@ func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bu
 func TestNATSUsersCanDoTheirWork(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
-	n := startNATSOfUsers(t)
+	n := startNATSWithUsers(t)
 	archive, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -156,18 +155,18 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 		user string
 		work func(t *testing.T, user string, logger *slog.Logger)
 	}{
-		{"founder", n.serves},
-		{"publisher", n.publishes},
-		{"reader", n.reads},
-		{"server", n.serves},
-		{"archiver", func(t *testing.T, user string, logger *slog.Logger) { n.archives(t, user, logger, archive) }},
-		{"eraser", func(t *testing.T, user string, logger *slog.Logger) { n.erases(t, user, logger, archive) }},
-		{"restorer", func(t *testing.T, user string, _ *slog.Logger) { n.restores(t, user, fmt.Sprint(archive)) }},
-		{"replacer", func(t *testing.T, user string, _ *slog.Logger) { n.replaces(t, user, fmt.Sprint(archive)) }},
-		{"publisher", n.publishes},
+		{"founder", n.serveWithoutArchive},
+		{"publisher", n.appendEvent},
+		{"reader", n.readEverything},
+		{"server", n.serveWithoutArchive},
+		{"archiver", func(t *testing.T, user string, logger *slog.Logger) { n.archiveLog(t, user, logger, archive) }},
+		{"eraser", func(t *testing.T, user string, logger *slog.Logger) { n.eraseUser(t, user, logger, archive) }},
+		{"restorer", func(t *testing.T, user string, _ *slog.Logger) { n.restoreLog(t, user, fmt.Sprint(archive)) }},
+		{"replacer", func(t *testing.T, user string, _ *slog.Logger) { n.replaceStream(t, user, fmt.Sprint(archive)) }},
+		{"publisher", n.appendEvent},
 	} {
 		if !t.Run(as.user, func(t *testing.T) {
-			var log lockedBuffer
+			var log syncBuffer
 			t.Cleanup(func() {
 				if t.Failed() {
 					t.Log(log.String())
@@ -187,16 +186,16 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 	}
 }
 
-// serves runs the service without an archive.
-func (n *natsOfUsers) serves(t *testing.T, user string, logger *slog.Logger) {
-	api, stop := n.serve(t, user, logger, nil)
+// serveWithoutArchive runs the service without an archive.
+func (n *natsWithUsers) serveWithoutArchive(t *testing.T, user string, logger *slog.Logger) {
+	api, stop := n.startServiceAs(t, user, logger, nil)
 	defer stop()
-	publish(t, api, userFollowed("ann", "bob"))
+	mustPublish(t, api, userFollowed("ann", "bob"))
 }
 
-// publishes appends an event, and reads nothing.
-func (n *natsOfUsers) publishes(t *testing.T, user string, logger *slog.Logger) {
-	p, err := eventlog.Dial(t.Context(), n.config(user, logger), eventlog.PublisherOptions{})
+// appendEvent appends an event, and reads nothing.
+func (n *natsWithUsers) appendEvent(t *testing.T, user string, logger *slog.Logger) {
+	p, err := eventlog.Dial(t.Context(), n.logConfig(user, logger), eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,16 +210,16 @@ func (n *natsOfUsers) publishes(t *testing.T, user string, logger *slog.Logger) 
 	}
 }
 
-// envelopes reads the log up to its end.
-func envelopes(t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
+// readLog reads the log up to its end.
+func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
 	t.Helper()
-	head, err := log.Head(t.Context())
+	head, err := log.Head(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	ended := make(chan error, 1)
-	go func() { ended <- hub.Run(t.Context()) }()
+	go func() { ended <- hub.Run(ctx) }()
 	defer func() {
 		hub.Close()
 		if err := <-ended; err != nil {
@@ -233,7 +232,7 @@ func envelopes(t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
 	}
 	defer sub.Close()
 	for len(all) == 0 || all[len(all)-1].Seq() < head.Last {
-		envs, err := sub.Next(t.Context(), 1<<20)
+		envs, err := sub.Next(ctx, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,10 +241,10 @@ func envelopes(t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
 	return all
 }
 
-// reads is to read everything, and continues after a cursor.
-func (n *natsOfUsers) reads(t *testing.T, user string, logger *slog.Logger) {
-	log := n.open(t, user, logger)
-	all := envelopes(t, log)
+// readEverything is to read everything, and continues after a cursor.
+func (n *natsWithUsers) readEverything(t *testing.T, user string, logger *slog.Logger) {
+	log := n.openLog(t, user, logger)
+	all := readLog(t.Context(), t, log)
 	if len(all) < 2 {
 		t.Errorf("the log has %d envelopes", len(all))
 	}
@@ -257,94 +256,91 @@ func (n *natsOfUsers) reads(t *testing.T, user string, logger *slog.Logger) {
 	}
 }
 
-// endsAt is the word that everything up to a cursor of the stream is archived, and that the last envelope is all that a reader
+// fixedArchiveEnd is the word that everything up to a cursor of the stream is archived, and that the last envelope is all that a reader
 // there has to know.
-type endsAt struct {
+type fixedArchiveEnd struct {
 	events.Archive
 	end events.Cursor
 }
 
 // End is part of events.Archive.
-func (p endsAt) End() events.Cursor { return p.end }
+func (p fixedArchiveEnd) End() events.Cursor { return p.end }
 
 // TestOnlyArchiverCanTrim demands that an archiver can trim the log, and that a server cannot, even
 // if it believes that the log is archived.
 func TestOnlyArchiverCanTrim(t *testing.T) {
 	t.Parallel()
-	n := startNATSOfUsers(t)
+	n := startNATSWithUsers(t)
 	quiet := slog.New(slog.DiscardHandler)
-	n.serves(t, "founder", quiet)
-	n.publishes(t, "publisher", quiet)
-	n.publishes(t, "publisher", quiet)
-	log := n.open(t, "archiver", quiet)
-	all := envelopes(t, log)
+	n.serveWithoutArchive(t, "founder", quiet)
+	n.appendEvent(t, "publisher", quiet)
+	n.appendEvent(t, "publisher", quiet)
+	log := n.openLog(t, "archiver", quiet)
+	all := readLog(t.Context(), t, log)
 	end := all[len(all)-1].Cursor
 	end.WarmSeq = end.Seq
-	log.SetArchive(endsAt{end: end})
+	log.SetArchive(fixedArchiveEnd{end: end})
 	if trimmed, err := log.Trim(t.Context(), all[0].Seq()); err != nil || trimmed != 1 {
 		t.Errorf("trimmed %d, %v", trimmed, err)
 	}
-	log = n.open(t, "server", quiet)
-	log.SetArchive(endsAt{end: end})
+	log = n.openLog(t, "server", quiet)
+	log.SetArchive(fixedArchiveEnd{end: end})
 	_, err := log.Trim(t.Context(), end.Seq-1)
 	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.SKEIN") {
 		t.Errorf("a server trims: %v", err)
 	}
 }
 
-// awaitArchiving waits until a service has the lease and archives.
-func awaitArchiving(t *testing.T, api *command.Client) {
+// waitUntilArchiving waits until a service has the lease and archives.
+func waitUntilArchiving(t *testing.T, api *command.Client) {
 	t.Helper()
-	err := eventually(t.Context(), func(ctx context.Context) error {
-		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
-		if err == nil && !res.Msg.GetArchive().GetArchiving() {
-			err = fmt.Errorf("the archive: %v", res.Msg.GetArchive())
+	waitUntil(t.Context(), t, func(ctx context.Context) error {
+		status, err := getStatus(ctx, api)
+		if err == nil && !status.GetArchive().GetArchiving() {
+			err = fmt.Errorf("the archive: %v", status.GetArchive())
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
-// archives takes the lease and archives. To erase is not its to do.
-func (n *natsOfUsers) archives(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
-	api, stop := n.serve(t, user, logger, b)
+// archiveLog takes the lease and archives. To erase is not its to do.
+func (n *natsWithUsers) archiveLog(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
+	api, stop := n.startServiceAs(t, user, logger, b)
 	defer stop()
-	publish(t, api, userFollowed("dan", "bob"))
-	awaitArchiving(t, api)
-	code, _, said := skein("replay", "erase", "cid", "--yes", "--server="+api.URL)
+	mustPublish(t, api, userFollowed("dan", "bob"))
+	waitUntilArchiving(t, api)
+	code, _, said := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL)
 	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-") {
 		t.Errorf("code %d: %s", code, said)
 	}
 }
 
-// erases takes a user out of archive and log, by a new epoch.
-func (n *natsOfUsers) erases(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
-	api, stop := n.serve(t, user, logger, b)
+// eraseUser takes a user out of archive and log, by a new epoch.
+func (n *natsWithUsers) eraseUser(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
+	api, stop := n.startServiceAs(t, user, logger, b)
 	defer stop()
-	awaitArchiving(t, api)
-	if code, out, said := skein("replay", "erase", "cid", "--yes", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
+	waitUntilArchiving(t, api)
+	if code, out, said := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
 		t.Errorf("code %d: %s%s", code, out, said)
 	}
 }
 
-// restores makes the log again after the servers have lost it.
-func (n *natsOfUsers) restores(t *testing.T, user, archive string) {
-	if err := n.root.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
+// restoreLog makes the log again after the servers have lost it.
+func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
+	if err := n.adminJetStream.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
-	code, out, said := skein("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
-		"--nats="+n.url(user), "--nats-inbox="+inboxOf(user))
+	code, out, said := runInProcess("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
+		"--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
 	if code != 0 || !strings.Contains(out, "epoch 3") {
 		t.Errorf("code %d: %s%s", code, out, said)
 	}
 }
 
-// replaces makes the log again in place of a stream that the servers still have.
-func (n *natsOfUsers) replaces(t *testing.T, user, archive string) {
-	code, out, said := skein("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
-		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxOf(user))
+// replaceStream makes the log again in place of a stream that the servers still have.
+func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
+	code, out, said := runInProcess("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
+		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
 	if code != 0 || !strings.Contains(out, "epoch 4") {
 		t.Errorf("code %d: %s%s", code, out, said)
 	}
@@ -355,7 +351,7 @@ func (n *natsOfUsers) replaces(t *testing.T, user, archive string) {
 // permission cannot read, write or shorten it.
 func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 	t.Parallel()
-	n := startNATSOfUsers(t)
+	n := startNATSWithUsers(t)
 	deeds := map[string][]string{
 		"publish":   {"skein.log"},
 		"read":      {"$JS.API.STREAM.MSG.GET.SKEIN", "$JS.API.CONSUMER.CREATE.SKEIN.x", "$JS.API.CONSUMER.MSG.NEXT.SKEIN.x"},
@@ -380,9 +376,9 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 		"replacer":  {"configure", "create", "delete", "read"},
 	}
 	got := map[string][]string{}
-	for user := range natsUsers(t) {
+	for user := range readUserTable(t) {
 		refused := make(chan string, 1)
-		nc := n.connect(user, inboxOf(user), func(err error) { refused <- err.Error() })
+		nc := n.connect(user, inboxPrefix(user), func(err error) { refused <- err.Error() })
 		// Refusals are reported in order: every subject that was not refused before the last one is permitted.
 		forbidden := func(send func() error) bool {
 			t.Helper()
@@ -402,7 +398,7 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 		for deed, subjects := range deeds {
 			may := 0
 			for _, subject := range subjects {
-				if !forbidden(func() error { return nc.PublishRequest(subject, inboxOf(user)+".x", []byte("{")) }) {
+				if !forbidden(func() error { return nc.PublishRequest(subject, inboxPrefix(user)+".x", []byte("{")) }) {
 					may++
 				}
 			}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -20,27 +19,20 @@ import (
 // the prepared store. The next run must continue, and the service must answer as before.
 func TestPreparationSurvivesKills(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
-	s := &server{t: t, dir: t.TempDir()}
-	t.Cleanup(func() { s.kill() })
-	if err := s.start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	api := (&command.ClientFlags{Server: s.addr}).Client()
-	t.Cleanup(api.HTTP.CloseIdleConnections)
+	s := startServer(ctx, t)
+	api := s.newClient()
 	const plays = 3000
 	for first := 0; first < plays; first += 500 {
 		var evs []*skeinv1.Event
 		for i := first; i < first+500; i++ {
-			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{
-				UserId: fmt.Sprint("u", i%700), ItemId: fmt.Sprint("i", i%300),
-			}}})
+			evs = append(evs, played(fmt.Sprint("u", i%700), fmt.Sprint("i", i%300)))
 		}
-		publish(t, api, evs...)
+		mustPublish(t, api, evs...)
 	}
 
-	data := filepath.Join(s.dir, "data")
+	data := s.dataDir()
 	prepare := func() *exec.Cmd {
 		return exec.CommandContext(ctx, "skein", "replay", "prepare", "counters", "--data", data, "--server", s.addr,
 			"--heat-half-life", "12h", "--share", "1")
@@ -65,7 +57,7 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	}
 	count := plays / 300 // of i0
 	for _, point := range points {
-		for !killAtFiles(t, prepare(), filepath.Join(prepared, point.files), point.n) {
+		for !killWhenFilesAppear(t, prepare(), filepath.Join(prepared, point.files), point.n) {
 			// The command has passed the point before it was seen. Let it begin again.
 			if err := errors.Join(ctx.Err(), os.RemoveAll(filepath.Dir(prepared))); err != nil {
 				t.Fatalf("%d %s: %v", point.n, point.files, err)
@@ -75,49 +67,47 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		publish(t, api, &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "ann", ItemId: "i0"}}})
+		mustPublish(t, api, played("ann", "i0"))
 		count++
-		demandOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
+		checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
 	}
 	if out, err := prepare().CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 
 	// Kill the start that continues the prepared store as soon as that is in its place.
-	if err := s.stopInOrder(); err != nil {
+	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
 	s.flags = []string{"--heat-half-life", "12h"}
 	if err := s.launch(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(ctx, func(context.Context) error {
+	waitUntil(ctx, t, func(context.Context) error {
 		_, err := os.Stat(filepath.Join(data, "stores", "counters", "000002"))
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	s.kill()
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	demandOutput(t, s, "replay status counters", "generation 2: ready")
-	demandOutput(t, s, "replay verify", "equal")
-	demandOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
+	checkOutput(t, s, "replay status counters", "generation 2: ready")
+	checkOutput(t, s, "replay verify", "equal")
+	checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
 }
 
-// demandOutput demands that a command succeeds and prints a text.
-func demandOutput(t *testing.T, s *server, args, want string) {
+// checkOutput demands that a command succeeds and prints a text.
+func checkOutput(t *testing.T, s *serverProcess, args, want string) {
 	t.Helper()
-	code, out, said := skein(append(strings.Fields(args), "--server", s.addr)...)
+	code, out, said := runInProcess(append(strings.Fields(args), "--server", s.addr)...)
 	if code != exitOK || !strings.Contains(out+said, want) {
 		t.Errorf("skein %s: exit code %d, %s%s, expected %q", args, code, out, said, want)
 	}
 }
 
-// killAtFiles runs a command, and kills it as soon as n files match a pattern, one more than before
+// killWhenFilesAppear runs a command, and kills it as soon as n files match a pattern, one more than before
 // at least. It reports whether the command was killed before it ended.
-func killAtFiles(t *testing.T, cmd *exec.Cmd, pattern string, n int) (killed bool) {
+func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, n int) (killed bool) {
 	t.Helper()
 	before, err := filepath.Glob(pattern)
 	if err != nil {

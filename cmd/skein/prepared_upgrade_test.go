@@ -73,11 +73,11 @@ func (l *restartLoad) repeat(do func()) {
 func (l *restartLoad) read(ctx context.Context) {
 	during := l.isRestarting.Load()
 	_, err := l.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
-		Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_ItemId{ItemId: "i1"}}},
+		Keys: []*skeinv1.CounterKey{itemKey("i1")},
 	}))
 	if err == nil {
 		_, err = l.api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
-			Pairs: []*skeinv1.FollowPair{{UserId: "u1", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "u2"}}},
+			Pairs: []*skeinv1.FollowPair{userPair("u1", "u2")},
 		}))
 	}
 	if err != nil {
@@ -111,14 +111,14 @@ func (l *restartLoad) publish(ctx context.Context) {
 }
 
 // restart replaces the program of the server.
-func (l *restartLoad) restart(ctx context.Context, s *server, program string) {
+func (l *restartLoad) restart(ctx context.Context, s *serverProcess, program string) {
 	l.t.Helper()
 	l.mu.Lock()
 	l.longestGap = 0
 	l.mu.Unlock()
 
 	l.isRestarting.Store(true)
-	if err := s.stopInOrder(); err != nil {
+	if err := s.stopGracefully(); err != nil {
 		l.t.Fatal(err)
 	}
 	s.program = program
@@ -129,14 +129,12 @@ func (l *restartLoad) restart(ctx context.Context, s *server, program string) {
 
 	// Wait until reads succeed again, so that the gap is complete.
 	before := l.reads.Load()
-	if err := eventually(ctx, func(context.Context) error {
+	waitUntil(ctx, l.t, func(context.Context) error {
 		if l.reads.Load() < before+10 {
 			return fmt.Errorf("%d reads", l.reads.Load()-before)
 		}
 		return nil
-	}); err != nil {
-		l.t.Fatal(err)
-	}
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.t.Logf("restarted as %s: for %v no read was answered", filepath.Base(program), l.longestGap.Round(time.Millisecond))
@@ -148,15 +146,15 @@ func (l *restartLoad) restart(ctx context.Context, s *server, program string) {
 // each. Reads may fail only during the restarts.
 func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 	old := programOfOldFold(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*waitLimit)
 	defer cancel()
-	s := &server{t: t, dir: t.TempDir(), program: old}
+	s := &serverProcess{t: t, dir: t.TempDir(), program: old}
 	t.Cleanup(func() { s.kill() })
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	writeWorld(t, s, old)
-	l := &restartLoad{t: t, api: (&command.ClientFlags{Server: s.addr}).Client()}
+	publishGoldenEvents(t, s, old)
+	l := &restartLoad{t: t, api: s.newClient()}
 	t.Cleanup(l.api.HTTP.CloseIdleConnections)
 	l.start(ctx)
 
@@ -169,21 +167,19 @@ func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 		}
 	}
 	for range 2 { // the second time right before the restart
-		run("counters: a generation is prepared", "replay", "prepare", "--data", filepath.Join(s.dir, "data"))
+		run("counters: a generation is prepared", "replay", "prepare", "--data", s.dataDir())
 	}
 	for _, step := range []struct{ program, generation string }{
 		{"skein", "generation 2: ready"}, {old, "generation 1: ready"}, {"skein", "generation 2: ready"},
 	} {
 		l.restart(ctx, s, step.program)
-		if err := eventually(ctx, func(ctx context.Context) error {
+		waitUntil(ctx, t, func(ctx context.Context) error {
 			out, err := exec.CommandContext(ctx, "skein", "replay", "status", "counters", "--server", s.addr).CombinedOutput()
 			if err == nil && !strings.Contains(string(out), step.generation) {
 				err = fmt.Errorf("expected %q, got %s", step.generation, out)
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
 		run("equal", "replay", "verify", "--share", "1")
 	}
 
@@ -197,12 +193,12 @@ func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 // generation that exists, and must build none.
 func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 	old := programOfOldFold(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	c := startNodes(ctx, t, old)
-	prepare := func(ctx context.Context, s *server) error {
-		out, err := exec.CommandContext(ctx, "skein", "replay", "prepare", "--data", filepath.Join(s.dir, "data"),
-			"--nats", c.nats.url(), "--server", s.addr).CombinedOutput()
+	prepare := func(ctx context.Context, s *serverProcess) error {
+		out, err := exec.CommandContext(ctx, "skein", "replay", "prepare", "--data", s.dataDir(),
+			"--nats", c.nats.urls(), "--server", s.addr).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "counters: a generation is prepared") {
 			err = fmt.Errorf("no generation was prepared")
 		}
@@ -211,16 +207,16 @@ func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 		}
 		return nil
 	}
-	c.underLoad(ctx, func(ctx context.Context) {
-		for i, s := range []strike{
-			{"prepared, to the new program", func(ctx context.Context) error { return c.rollAfter(ctx, "skein", prepare) }},
-			{"back", func(ctx context.Context) error { return c.roll(ctx, old) }},
-			{"to the new program again", func(ctx context.Context) error { return c.roll(ctx, "skein") }},
+	c.runUnderLoad(ctx, func(ctx context.Context) {
+		for i, s := range []disruption{
+			{"prepared, to the new program", func(ctx context.Context) error { return c.restartNodesAfter(ctx, "skein", prepare) }},
+			{"back", func(ctx context.Context) error { return c.restartNodes(ctx, old) }},
+			{"to the new program again", func(ctx context.Context) error { return c.restartNodes(ctx, "skein") }},
 		} {
-			if !c.strike(ctx, s) {
+			if !c.disrupt(ctx, s) {
 				return
 			}
-			for name, node := range c.running {
+			for name, node := range c.inService {
 				text, err := os.ReadFile(filepath.Join(node.dir, "server.log"))
 				if err != nil {
 					t.Fatal(err)

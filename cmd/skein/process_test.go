@@ -15,6 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // TestDemoServesUntilSignal demands that a demo continues to serve after its tour, and that a
@@ -49,8 +52,8 @@ func TestDemoServesUntilSignal(t *testing.T) {
 	}
 }
 
-// server is a service process that can be killed and started again on the same data and port.
-type server struct {
+// serverProcess is a service process that can be killed and started again on the same data and port.
+type serverProcess struct {
 	t    *testing.T
 	dir  string
 	addr string
@@ -61,12 +64,41 @@ type server struct {
 	cmd     *exec.Cmd
 }
 
+// startServer starts a service with flags on an empty data directory, waits until it is ready, and
+// kills it at the end of the test.
+func startServer(ctx context.Context, t *testing.T, flags ...string) *serverProcess {
+	t.Helper()
+	s := &serverProcess{t: t, dir: t.TempDir(), flags: flags}
+	t.Cleanup(s.kill)
+	if err := s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// dataDir returns the data directory of the process.
+func (s *serverProcess) dataDir() string { return filepath.Join(s.dir, "data") }
+
+// newClient returns a client of the process. The address of the process does not change when it is
+// started again.
+func (s *serverProcess) newClient() *command.Client {
+	api := (&command.ClientFlags{Server: s.addr}).Client()
+	s.t.Cleanup(api.HTTP.CloseIdleConnections)
+	return api
+}
+
+// readLogFile returns what the process has logged since it was first started.
+func (s *serverProcess) readLogFile() (string, error) {
+	text, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
+	return string(text), err
+}
+
 // start starts the process and waits until it is ready.
-func (s *server) start(ctx context.Context) error {
+func (s *serverProcess) start(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
 	}
-	url, err := awaitReady(ctx, filepath.Join(s.dir, "port"))
+	url, err := waitUntilReady(ctx, filepath.Join(s.dir, "port"))
 	if err != nil {
 		text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
 		s.t.Logf("the log of the server:\n%s", text)
@@ -77,7 +109,7 @@ func (s *server) start(ctx context.Context) error {
 }
 
 // launch starts the process.
-func (s *server) launch(ctx context.Context) error {
+func (s *serverProcess) launch(ctx context.Context) error {
 	portFile := filepath.Join(s.dir, "port")
 	if err := os.RemoveAll(portFile); err != nil {
 		return err
@@ -98,15 +130,30 @@ func (s *server) launch(ctx context.Context) error {
 
 	// Nothing is written to this pipe. It closes when the test binary ends, also when that is
 	// killed, and runSkein ends the process then.
-	s.cmd.Env = append(os.Environ(), endsWithStdin+"=1")
+	s.cmd.Env = append(os.Environ(), exitOnStdinEOF+"=1")
 	if _, err := s.cmd.StdinPipe(); err != nil {
 		return err
 	}
 	return s.cmd.Start()
 }
 
+// stopGracefully ends the process as an operator or a supervisor does.
+func (s *serverProcess) stopGracefully() error {
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(waitLimit):
+		return fmt.Errorf("the service does not end within %v", waitLimit)
+	}
+}
+
 // kill ends the process as a power cut would, as far as the process can tell.
-func (s *server) kill() {
+func (s *serverProcess) kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return // it was not started
 	}
@@ -114,24 +161,24 @@ func (s *server) kill() {
 	_ = s.cmd.Wait() // "signal: killed"
 }
 
-// givenPorts are the ports that [freePorts] has returned.
-var givenPorts sync.Map
+// reservedPorts are the ports that [findFreePorts] has returned.
+var reservedPorts sync.Map
 
-// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a
+// findFreePorts finds ports, from one on, that no client of this machine is given by chance, so that a
 // server can have them again. None is returned twice: two tests may ask before either listens.
-func freePorts(from, n int) (ports []int, err error) {
-	for port := from; port < 30000 && len(ports) < n; port++ {
-		if _, given := givenPorts.Load(port); given {
+func findFreePorts(first, count int) (ports []int, err error) {
+	for port := first; port < 30000 && len(ports) < count; port++ {
+		if _, isReserved := reservedPorts.Load(port); isReserved {
 			continue
 		}
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
-			if _, given := givenPorts.LoadOrStore(port, nil); !given {
+			if _, isReserved := reservedPorts.LoadOrStore(port, nil); !isReserved {
 				ports = append(ports, port)
 			}
 		}
 	}
-	if len(ports) < n {
+	if len(ports) < count {
 		return nil, errors.New("no free ports")
 	}
 	return ports, nil

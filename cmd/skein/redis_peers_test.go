@@ -92,7 +92,7 @@ type importing struct {
 	service string
 }
 
-func newImporting(t *testing.T, redis *redisPeer, service *server, mapping string) *importing {
+func newImporting(t *testing.T, redis *redisPeer, service *serverProcess, mapping string) *importing {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mapping.yaml")
 	if err := os.WriteFile(path, []byte(mapping), 0o600); err != nil {
@@ -148,16 +148,6 @@ func (i *importing) run(code int, args ...string) imported {
 		i.t.Fatalf("nothing was compared:\n%s", text.String())
 	}
 	return r
-}
-
-func startServer(t *testing.T) *server {
-	t.Helper()
-	s := &server{t: t, dir: t.TempDir()}
-	t.Cleanup(s.kill)
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 const manyMapping = `rules:
@@ -221,7 +211,7 @@ func TestRedisImportContinuesAndIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	fillRedis(t, r, large)
-	service := startServer(t)
+	service := startServer(t.Context(), t)
 	i := newImporting(t, r, service, manyMapping)
 	rng := rand.New(rand.NewPCG(5, 0))
 	for range 6 {
@@ -272,7 +262,7 @@ func TestRedisBoardWithoutTitleIsImported(t *testing.T) {
 	if err := r.HSet(ctx, "boards:ann", "bread", "", "cakes", "Cakes: sweet").Err(); err != nil {
 		t.Fatal(err)
 	}
-	i := newImporting(t, r, startServer(t), "rules:\n- {means: boards, key: \"boards:{owner}\", field: \"{board}\", value: \"{title...}\"}\n")
+	i := newImporting(t, r, startServer(t.Context(), t), "rules:\n- {means: boards, key: \"boards:{owner}\", field: \"{board}\", value: \"{title...}\"}\n")
 	if got := i.run(0, "--compare", "--max-rejects", "0"); got.Found != 2 || got.Rejected != 0 || got.Differences != [6]int{} {
 		t.Errorf("an empty title: %+v", got)
 	}
@@ -384,7 +374,7 @@ func (a *filesFigures) file(t *testing.T, folder, file string) {
 
 // database imports one database of a file into a service of its own.
 func (a *filesFigures) database(t *testing.T, r *redisPeer, db string, keys []expectedKey) {
-	service := startServer(t)
+	service := startServer(t.Context(), t)
 	i := newImporting(t, r, service, filesMapping)
 	i.redis += "/" + db
 	got := i.run(anyCode, "--compare")

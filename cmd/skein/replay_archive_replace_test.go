@@ -16,14 +16,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// startNATS starts a NATS server that listens, with users if there are any, and returns its URL.
-func startNATS(t *testing.T, users ...*natsserver.User) (url string) {
-	t.Helper()
-	return newNATS(t, users...).ClientURL()
-}
-
-// newNATS is startNATS for a test that stops the server itself.
-func newNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
+// startNATS starts a NATS server with JetStream, and with users if any are given. The server stops at
+// the end of the test, or earlier if the test stops it itself.
+func startNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
 	t.Helper()
 	ns, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
@@ -34,7 +29,7 @@ func newNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
 	}
 	ns.Start()
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(patience) {
+	if !ns.ReadyForConnections(waitLimit) {
 		t.Fatal("the NATS server is not ready")
 	}
 	return ns
@@ -55,25 +50,31 @@ func jetStreamAt(t *testing.T, url string) jetstream.JetStream {
 	return js
 }
 
-// publishTo appends follows of ann to the log on a server.
-func publishTo(t *testing.T, url string, users ...string) {
+// publishTo appends follows of ann to the log on a NATS server, without a service, and returns the
+// position of the last one.
+func publishTo(t *testing.T, url string, users ...string) (position string) {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), eventlog.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := log.NewPublisher(eventlog.PublisherOptions{})
+	publisher, err := log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, user := range users {
-		if _, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, eventlog.PublishOptions{}); err != nil {
+		res, err := publisher.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, eventlog.PublishOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
+		position = res.Position.String()
 	}
+
 	if err := log.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	return position
 }
 
 // TestArchiveRestoreReplacesStream demands that a damaged stream on NATS servers is left alone
@@ -81,7 +82,7 @@ func publishTo(t *testing.T, url string, users ...string) {
 // and the log continues in a new stream.
 func TestArchiveRestoreReplacesStream(t *testing.T) {
 	t.Parallel()
-	url := startNATS(t)
+	url := startNATS(t).ClientURL()
 	js := jetStreamAt(t, url)
 	dir := t.TempDir()
 	publishTo(t, url, "bob", "cid")
@@ -90,7 +91,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	restore := []string{
 		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, flags.ArchiveDir), "--nats", url,
 	}
-	demandRun(t, 0, "", "nothing of the log", restore...)
+	checkRun(t, 0, "", "nothing of the log", restore...)
 	stream, err := js.Stream(t.Context(), eventlog.StreamName)
 	if err != nil {
 		t.Fatal(err)
@@ -98,25 +99,25 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	if err := stream.DeleteMsg(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 1, "", "run the command again with --replace-stream", restore...)
+	checkRun(t, 1, "", "run the command again with --replace-stream", restore...)
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 4 {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	demandRun(t, 2, "", "--replace-stream needs --nats", append(restore[:5:5], "--replace-stream")...)
-	out := demandRun(t, 0, "gave 2 envelopes with 2 events", "then the stream is deleted", append(restore, "--replace-stream")...)
+	checkRun(t, 2, "", "--replace-stream needs --nats", append(restore[:5:5], "--replace-stream")...)
+	out := checkRun(t, 0, "gave 2 envelopes with 2 events", "then the stream is deleted", append(restore, "--replace-stream")...)
 	if !strings.Contains(out, "continues in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
 		t.Error(out)
 	}
-	demandRun(t, 0, "", "nothing of the log", append(restore, "--replace-stream")...)
+	checkRun(t, 0, "", "nothing of the log", append(restore, "--replace-stream")...)
 	info, err := js.Stream(t.Context(), eventlog.StreamName)
 	if err != nil || info.CachedInfo().State.FirstSeq != 6 || fmt.Sprint(info.CachedInfo().Config.Subjects) != "["+eventlog.Subject+"]" {
 		t.Errorf("the new stream: %+v, %v", info, err)
 	}
 	publishTo(t, url, "gus")
-	demandRun(t, 0, "", "can be read, up to sequence 6", restore...)
+	checkRun(t, 0, "", "can be read, up to sequence 6", restore...)
 	// Where it is gone there is nothing to be confirmed.
 	if err := js.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 0, "epoch 3", "", restore...)
+	checkRun(t, 0, "epoch 3", "", restore...)
 }

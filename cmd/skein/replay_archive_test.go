@@ -49,7 +49,7 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 	}
 	log.SetArchive(a)
 	w := a.Writer()
-	if err := w.Add(envelopes(t, log)...); err != nil {
+	if err := w.Add(readLog(t.Context(), t, log)...); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Seal(t.Context()); err != nil {
@@ -58,23 +58,23 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 }
 
 // archived is a data directory with a log of three follows, of which two are archived.
-func archivedService(t *testing.T) (dir string) {
+func archiveTwoOfThreeFollows(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startApp(t, dir, quiet)
-	publish(t, api, userFollowed("ann", "bob"))
-	publish(t, api, userFollowed("ann", "cid"))
+	api, stop := startService(t, dir, quiet)
+	mustPublish(t, api, userFollowed("ann", "bob"))
+	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
-	api, stop = startApp(t, dir, quiet)
-	publish(t, api, userFollowed("ann", "dan"))
+	api, stop = startService(t, dir, quiet)
+	mustPublish(t, api, userFollowed("ann", "dan"))
 	stop()
 	return dir
 }
 
 // follows demands whom ann follows.
-func wantFollows(t *testing.T, api *command.Client, want ...string) {
+func checkFollowees(t *testing.T, api *command.Client, want ...string) {
 	t.Helper()
 	res, err := api.Graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann"}))
 	if err != nil {
@@ -89,9 +89,9 @@ func wantFollows(t *testing.T, api *command.Client, want ...string) {
 	}
 }
 
-func demandRun(t *testing.T, code int, out, said string, args ...string) string {
+func checkRun(t *testing.T, code int, out, said string, args ...string) string {
 	t.Helper()
-	gotCode, gotOut, gotSaid := skein(args...)
+	gotCode, gotOut, gotSaid := runInProcess(args...)
 	if gotCode != code || !strings.Contains(gotOut, out) || !strings.Contains(gotSaid, said) {
 		t.Errorf("skein %v: exit code %d, not %d\n%s%s\nshould have %q and %q", args, gotCode, code, gotOut, gotSaid, out, said)
 	}
@@ -102,18 +102,18 @@ func demandRun(t *testing.T, code int, out, said string, args ...string) string 
 // with the name of the file.
 func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 	t.Parallel()
-	dir := archivedService(t)
-	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
-	out := demandRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
+	dir := archiveTwoOfThreeFollows(t)
+	checkRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	out := checkRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
 	var status replaycmd.ArchiveStatus
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 ||
 		len(status.Classes) != 2 || status.Bytes == 0 || status.Classes[0].Events != 2 {
 		t.Errorf("%+v, %v", status, err)
 	}
-	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
-	demandRun(t, 1, "", "there is no archive", "replay", "archive", "check", "--data", filepath.Join(dir, "none"))
-	demandRun(t, 1, "", "there is no archive", "replay", "archive", "status", "--archive", filepath.Join(dir, "none"))
-	demandRun(t, 2, "", "where the archive is", "replay", "archive", "check", "--archive", "off")
+	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+	checkRun(t, 1, "", "there is no archive", "replay", "archive", "check", "--data", filepath.Join(dir, "none"))
+	checkRun(t, 1, "", "there is no archive", "replay", "archive", "status", "--archive", filepath.Join(dir, "none"))
+	checkRun(t, 2, "", "where the archive is", "replay", "archive", "check", "--archive", "off")
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("a directory was made")
 	}
@@ -130,8 +130,8 @@ func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Base(segments[0])
-	demandRun(t, 1, name, "", "replay", "archive", "check", "--data", dir)
-	out = demandRun(t, 1, name, "", "replay", "archive", "check", "--data", dir, "--json")
+	checkRun(t, 1, name, "", "replay", "archive", "check", "--data", dir)
+	out = checkRun(t, 1, name, "", "replay", "archive", "check", "--data", dir, "--json")
 	var check replaycmd.ArchiveCheck
 	if err := json.Unmarshal([]byte(out), &check); err != nil || len(check.Damaged) != 1 {
 		t.Errorf("%+v, %v", check, err)
@@ -142,14 +142,14 @@ func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 // that is lost again.
 func TestArchiveRestoreRecoversLog(t *testing.T) {
 	t.Parallel()
-	dir := archivedService(t)
+	dir := archiveTwoOfThreeFollows(t)
 	quiet := slog.New(slog.DiscardHandler)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
-	api, stop := startApp(t, dir, quiet)
-	demandRun(t, 1, "", "in use", restore...)
-	wantFollows(t, api, "dan", "cid", "bob")
+	api, stop := startService(t, dir, quiet)
+	checkRun(t, 1, "", "in use", restore...)
+	checkFollowees(t, api, "dan", "cid", "bob")
 	stop()
-	demandRun(t, 0, "", "nothing of the log", restore...)
+	checkRun(t, 0, "", "nothing of the log", restore...)
 
 	blocks, err := filepath.Glob(filepath.Join(dir, service.LogDir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
 	if err != nil || len(blocks) != 1 {
@@ -162,11 +162,11 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if err := os.WriteFile(blocks[0], data[:len(data)-10], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := demandRun(t, 0, "graph is at sequence 3 and must be built again", "is damaged", restore...)
+	out := checkRun(t, 0, "graph is at sequence 3 and must be built again", "is damaged", restore...)
 	if !strings.Contains(out, "continues in epoch 2 after sequence 2 ") {
 		t.Error(out)
 	}
-	demandRun(t, 0, "", "nothing of the log", restore...)
+	checkRun(t, 0, "", "nothing of the log", restore...)
 	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
 	if err != nil || len(moved) != 1 {
 		t.Errorf("moved: %v, %v", moved, err)
@@ -181,7 +181,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
-	out = demandRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
+	out = checkRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
 	var done replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || len(done.Stores) != 0 || done.Note != "" {
 		t.Errorf("%+v, %v", done, err)
@@ -189,16 +189,16 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(again) != 1 {
 		t.Errorf("moved: %v", again)
 	}
-	demandRun(t, 0, "epoch 4", "", append(restore, "--force")...)
+	checkRun(t, 0, "epoch 4", "", append(restore, "--force")...)
 	if moved, _ = filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) != 2 {
 		t.Errorf("moved: %v", moved)
 	}
-	demandRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
-	demandRun(t, 2, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
+	checkRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
+	checkRun(t, 2, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
 	other := t.TempDir()
-	_, stop = startApp(t, other, quiet)
+	_, stop = startService(t, other, quiet)
 	stop()
-	demandRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
+	checkRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
 	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDirPrefix+"*")); len(left) > 0 {
 		t.Errorf("another log was moved to %v", left)
 	}
@@ -208,7 +208,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 // archive is damaged, too, and is restored once the archive is complete.
 func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	t.Parallel()
-	dir := archivedService(t)
+	dir := archiveTwoOfThreeFollows(t)
 	segments, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "facts-*"))
 	if err != nil || len(segments) != 1 {
 		t.Fatal(segments, err)
@@ -223,8 +223,8 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	restore := []string{"replay", "archive", "restore", "--force", "--data", dir}
-	demandRun(t, 1, "", filepath.Base(segments[0]), restore...)
-	demandRun(t, 0, "epoch 1", "", "replay", "archive", "status", "--data", dir)
+	checkRun(t, 1, "", filepath.Base(segments[0]), restore...)
+	checkRun(t, 0, "epoch 1", "", "replay", "archive", "status", "--data", dir)
 	if moved, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) > 0 {
 		t.Errorf("the log was moved to %v", moved)
 	}
@@ -233,22 +233,22 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	if err := os.WriteFile(segments[0], append(whole, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 1, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
-	demandRun(t, 0, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
+	checkRun(t, 1, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
+	checkRun(t, 0, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
 }
 
 // TestArchiveRestoreContinuesAfterInterruption interrupts the command after it has moved the log
 // away.
 func TestArchiveRestoreContinuesAfterInterruption(t *testing.T) {
 	t.Parallel()
-	dir := archivedService(t)
+	dir := archiveTwoOfThreeFollows(t)
 	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260101T000000.000000Z")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260202T000000.000000Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	out := demandRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
+	out := checkRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
 	if !strings.Contains(out, "graph is at sequence 3 and continues.\n") {
 		t.Error(out)
 	}
@@ -260,19 +260,19 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	t.Parallel()
 	dir, early := t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startApp(t, dir, quiet)
-	publish(t, api, userFollowed("ann", "bob"))
+	api, stop := startService(t, dir, quiet)
+	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	if err := os.CopyFS(early, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	api, stop = startApp(t, dir, quiet)
-	publish(t, api, userFollowed("ann", "cid"))
+	api, stop = startService(t, dir, quiet)
+	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
-	demandRun(t, 1, "", "Restore it with `skein replay archive restore`", append(serve, early)...)
-	demandRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
+	checkRun(t, 1, "", "Restore it with `skein replay archive restore`", append(serve, early)...)
+	checkRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
 	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
 	if err != nil || len(moved) != 1 {
 		t.Fatal(moved, err)
@@ -283,7 +283,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	if err := os.Rename(moved[0], filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 1, "", "does not continue where its archive ends", append(serve, dir)...)
+	checkRun(t, 1, "", "does not continue where its archive ends", append(serve, dir)...)
 }
 
 // TestArchiveRestoreRebuildsEventIDs demands that `check` names a damaged file of event ids, and
@@ -291,11 +291,11 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
+	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
 	once := userFollowed("ann", "bob")
 	once.EventId = "once"
-	publish(t, api, once)
-	publish(t, api, userFollowed("ann", "cid"))
+	mustPublish(t, api, once)
+	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
 	names, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "recent-*"))
@@ -305,12 +305,12 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	if err := os.WriteFile(names[0], []byte("harmed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 1, filepath.Base(names[0]), "", "replay", "archive", "check", "--data", dir)
+	checkRun(t, 1, filepath.Base(names[0]), "", "replay", "archive", "check", "--data", dir)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
-	demandRun(t, 0, "nothing is taken twice", "nothing of the log is lost; damaged files of event ids", restore...)
-	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
-	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
-	demandRun(t, 0, "", "nothing is restored", restore...)
+	checkRun(t, 0, "nothing is taken twice", "nothing of the log is lost; damaged files of event ids", restore...)
+	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+	checkRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	checkRun(t, 0, "", "nothing is restored", restore...)
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
@@ -320,10 +320,10 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	if err := os.Remove(names[0]); err != nil {
 		t.Fatal(err)
 	}
-	out := demandRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
+	out := checkRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
 	var done replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || done.Repeats == nil || done.Repeats.From >= done.Repeats.To {
 		t.Errorf("%+v, %v", done, err)
 	}
-	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
 }

@@ -29,12 +29,12 @@ type natsCluster struct {
 	js jetstream.JetStream
 }
 
-// startCluster starts the servers. The test stops them at its end.
-func startCluster(t *testing.T) *natsCluster {
+// startNATSCluster starts the servers. The test stops them at its end.
+func startNATSCluster(t *testing.T) *natsCluster {
 	t.Helper()
 	const size = 3
 	c := &natsCluster{t: t, servers: make([]*natsserver.Server, size)}
-	ports, err := freePorts(27000, 2*size)
+	ports, err := findFreePorts(27000, 2*size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +51,10 @@ func startCluster(t *testing.T) *natsCluster {
 		})
 	}
 	for n := range size {
-		c.start(n)
-		t.Cleanup(func() { c.stop(n) })
+		c.startServer(n)
+		t.Cleanup(func() { c.stopServer(n) })
 	}
-	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(c.urls(), nats.MaxReconnects(-1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func startCluster(t *testing.T) *natsCluster {
 	return c
 }
 
-// start starts a server, again on the port and with the directory that it had.
-func (c *natsCluster) start(n int) {
+// startServer starts a server, again on the port and with the directory that it had.
+func (c *natsCluster) startServer(n int) {
 	c.t.Helper()
 	ns, err := natsserver.NewServer(c.opts[n].Clone())
 	if err != nil {
@@ -74,28 +74,28 @@ func (c *natsCluster) start(n int) {
 	}
 	c.servers[n] = ns
 	ns.Start()
-	if !ns.ReadyForConnections(patience) {
+	if !ns.ReadyForConnections(waitLimit) {
 		c.t.Fatalf("server %d of the cluster is not ready", n)
 	}
 }
 
-func (c *natsCluster) stop(n int) {
+func (c *natsCluster) stopServer(n int) {
 	c.servers[n].Shutdown()
 	c.servers[n].WaitForShutdown()
 }
 
-// url names all servers, as --nats takes them.
-func (c *natsCluster) url() string {
-	var urls []string
+// urls names all servers, as --nats takes them.
+func (c *natsCluster) urls() string {
+	var list []string
 	for _, o := range c.opts {
-		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+		list = append(list, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
 	}
-	return strings.Join(urls, ",")
+	return strings.Join(list, ",")
 }
 
-// askCluster makes a request of the cluster until it succeeds. A server that was started again just
+// retryClusterRequest makes a request of the cluster until it succeeds. A server that was started again just
 // now may leave one without an answer.
-func askCluster(ctx context.Context, request func(context.Context) error) error {
+func retryClusterRequest(ctx context.Context, request func(context.Context) error) error {
 	return eventually(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -103,9 +103,9 @@ func askCluster(ctx context.Context, request func(context.Context) error) error 
 	})
 }
 
-// awaitWhole waits until every replica of the log is up and has all of it.
-func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInfo, err error) {
-	err = askCluster(ctx, func(ctx context.Context) error {
+// waitUntilReplicated waits until every replica of the log is up and has all of it.
+func (c *natsCluster) waitUntilReplicated(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = retryClusterRequest(ctx, func(ctx context.Context) error {
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err != nil {
 			return err
@@ -124,9 +124,9 @@ func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInf
 	return info, err
 }
 
-// leader returns the server that leads the log.
-func (c *natsCluster) leader(ctx context.Context) (int, error) {
-	info, err := c.awaitWhole(ctx)
+// findLeader returns the server that leads the log.
+func (c *natsCluster) findLeader(ctx context.Context) (int, error) {
+	info, err := c.waitUntilReplicated(ctx)
 	if err != nil {
 		return -1, err
 	}
@@ -142,13 +142,13 @@ func (c *natsCluster) leader(ctx context.Context) (int, error) {
 // returns its number.
 func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 	c.t.Helper()
-	leader, err := c.leader(ctx)
+	leader, err := c.findLeader(ctx)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	n = (leader + 1) % len(c.servers)
-	c.stop(n)
-	if err := askCluster(ctx, func(ctx context.Context) error {
+	c.stopServer(n)
+	if err := retryClusterRequest(ctx, func(ctx context.Context) error {
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err != nil {
 			return err
@@ -165,14 +165,14 @@ func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 	return n
 }
 
-// envelopes reads the log as it stands, without any of the rules of skein.
-func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch, err error) {
-	info, err := c.awaitWhole(ctx)
+// readEnvelopes reads the log as it stands, without any of the rules of skein.
+func (c *natsCluster) readEnvelopes(ctx context.Context) (all []*skeinv1.EventBatch, err error) {
+	info, err := c.waitUntilReplicated(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var consumer jetstream.Consumer
-	if err := askCluster(ctx, func(ctx context.Context) (err error) {
+	if err := retryClusterRequest(ctx, func(ctx context.Context) (err error) {
 		consumer, err = c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
 		return err
 	}); err != nil {

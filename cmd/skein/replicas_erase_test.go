@@ -20,26 +20,26 @@ import (
 // down.
 func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer cancel()
-	archived := t.TempDir()
-	r := startReplicas(ctx, t, "", "--archive", archived, "--archive-every", "100ms")
-	info, err := r.cluster.awaitWhole(ctx)
+	archiveDir := t.TempDir()
+	r := startReplicas(ctx, t, "", "--archive", archiveDir, "--archive-every", "100ms")
+	info, err := r.cluster.waitUntilReplicated(ctx)
 	if err != nil || info.Config.Replicas != 3 {
 		t.Fatalf("on three servers the log has %d replicas, %v", info.Config.Replicas, err)
 	}
 
 	users := []string{"somebody-to-be-erased", "7234567890123456789", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
-	at := ""
+	position := ""
 	for i := range 20 {
 		for _, user := range users {
 			other := fmt.Sprint("u", i)
-			if at, err = r.publish(ctx, i%2, userFollowed(user, other), userFollowed(other, user), userFollowed(other, "bob")); err != nil {
+			if position, err = r.publishAt(ctx, i%2, userFollowed(user, other), userFollowed(other, user), userFollowed(other, "bob")); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if follows, err := r.follows(ctx, 1, "u1", users[0], at); err != nil || !follows {
+	if follows, err := r.isFollowing(ctx, 1, "u1", users[0], position); err != nil || !follows {
 		t.Fatalf("before the erasure, u1 follows the user: %v, %v", follows, err)
 	}
 
@@ -48,19 +48,19 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	erasedBy := map[string]int{} // the process that archived the log then
-	by := r.erase(ctx, t, []string{"--file", list}, "3 users deleted", "user 4 of the list was not erased", "epoch 2",
+	archiver := r.eraseAtArchiver(ctx, t, []string{"--file", list}, "3 users deleted", "user 4 of the list was not erased", "epoch 2",
 		"removed from 3 of 3 replicas", "left: each NATS server of the stream has erased messages in its Raft log")
 	for _, user := range users {
-		erasedBy[user] = by
+		erasedBy[user] = archiver
 	}
 
-	at, err = r.publish(ctx, 0, userFollowed("u1", "after"))
+	position, err = r.publishAt(ctx, 0, userFollowed("u1", "after"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range r.servers {
 		for user, want := range map[string]bool{users[0]: false, "bob": true, "after": true} {
-			if follows, err := r.follows(ctx, i, "u1", user, at); err != nil || follows != want {
+			if follows, err := r.isFollowing(ctx, i, "u1", user, position); err != nil || follows != want {
 				t.Errorf("process %d: u1 follows %s: %v, %v, expected %v", i, user, follows, err, want)
 			}
 		}
@@ -68,25 +68,25 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 
 	// Erase another user while a server of the log is down, which the report names.
 	last := "another-to-be-erased"
-	if _, err := r.publish(ctx, 0, userFollowed(last, "u1")); err != nil {
+	if _, err := r.publishAt(ctx, 0, userFollowed(last, "u1")); err != nil {
 		t.Fatal(err)
 	}
 	down := r.cluster.stopFollower(ctx)
-	erasedBy[last] = r.erase(ctx, t, []string{last, "--json"}, "epoch 3", "removed from 2 of 3 replicas",
+	erasedBy[last] = r.eraseAtArchiver(ctx, t, []string{last, "--json"}, "epoch 3", "removed from 2 of 3 replicas",
 		"left: NATS servers that do not run have all erased messages until they have caught up: start "+r.cluster.opts[down].ServerName)
-	r.cluster.start(down)
+	r.cluster.startServer(down)
 
-	if _, err := r.cluster.awaitWhole(ctx); err != nil {
+	if _, err := r.cluster.waitUntilReplicated(ctx); err != nil {
 		t.Fatal(err)
 	}
-	dirs := []string{archived}
+	dirs := []string{archiveDir}
 	for n := range r.cluster.opts {
-		dirs = append(dirs, messageDirs(t, r.cluster.opts[n].StoreDir)...)
+		dirs = append(dirs, findMessageDirs(t, r.cluster.opts[n].StoreDir)...)
 	}
 	if err := eventually(ctx, func(context.Context) error { // the server that was down catches up
 		var errs []error
-		for user, by := range erasedBy {
-			for _, dir := range append(dirs, filepath.Join(r.servers[by].dir, "data")) {
+		for user, archiver := range erasedBy {
+			for _, dir := range append(dirs, r.servers[archiver].dataDir()) {
 				if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
 					errs = append(errs, fmt.Errorf("%s is still in %v", user, found))
 				}
@@ -98,20 +98,20 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	}
 }
 
-// erase erases users at the process that archives the log, and returns its number. Every text must
+// eraseAtArchiver erases users at the process that archives the log, and returns its number. Every text must
 // be in the report.
-func (r *replicas) erase(ctx context.Context, t *testing.T, users []string, texts ...string) (archives int) {
+func (r *replicas) eraseAtArchiver(ctx context.Context, t *testing.T, users []string, texts ...string) (archiver int) {
 	t.Helper()
-	if err := eventually(ctx, func(context.Context) error {
+	waitUntil(ctx, t, func(context.Context) error {
 		var all string
 		for i := range r.servers {
 			args := append([]string{"replay", "erase", "--yes", "--server", r.servers[i].addr}, users...)
-			code, out, said := skein(args...) //nolint:contextcheck // a command makes its own
+			code, out, said := runInProcess(args...) //nolint:contextcheck // a command makes its own
 			all += out + said
 			if code != exitOK {
 				continue
 			}
-			archives = i
+			archiver = i
 			for _, want := range texts {
 				if !strings.Contains(out, want) {
 					t.Errorf("expected %q in the report\n%s", want, out)
@@ -120,15 +120,13 @@ func (r *replicas) erase(ctx context.Context, t *testing.T, users []string, text
 			return nil
 		}
 		return errors.New(all)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return archives
+	})
+	return archiver
 }
 
-// messageDirs returns the directories below dir in which a NATS server keeps the messages of the
+// findMessageDirs returns the directories below dir in which a NATS server keeps the messages of the
 // log. Its Raft logs, which it compacts by its own rules, are elsewhere.
-func messageDirs(t *testing.T, dir string) (found []string) {
+func findMessageDirs(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.HasSuffix(name, filepath.Join("streams", "SKEIN", "msgs")) {

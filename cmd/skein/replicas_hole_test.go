@@ -25,17 +25,17 @@ import (
 // all replicas lack a message, and the loss is accepted.
 func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	r := startReplicas(ctx, t, "")
 	type part struct {
 		name string
 		run  func(context.Context, *testing.T)
 	}
-	parts := []part{{"a damaged replica", r.damagedReplica}, {"an accepted hole", r.acceptedHole}}
+	parts := []part{{"a damaged replica", r.repairDamagedReplica}, {"an accepted hole", r.acceptHole}}
 	if testing.Short() {
 		parts[0] = part{"stopped", func(_ context.Context, t *testing.T) {
-			if err := both(func(i int) error { return r.servers[i].stopInOrder() }); err != nil {
+			if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 				t.Fatal(err)
 			}
 		}}
@@ -52,64 +52,64 @@ func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its
 	}
 }
 
-// damagedReplica flips a bit in the replica of a server that does not lead, which then leads: the
+// repairDamagedReplica flips a bit in the replica of a server that does not lead, which then leads: the
 // server does not copy the message from another. Nothing is folded across it until another server
 // leads, and the replica is whole when it was copied anew. The message is the first one, which a
 // reader asks the leader for. Others may come from any replica, and be whole there.
-func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
+func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	follow := func(i int, follower string) (position string) {
 		t.Helper()
-		position, err := r.publish(ctx, i, namedFollow(follower, "star"))
+		position, err := r.publishAt(ctx, i, followWithEventID(follower, "star"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return position
 	}
-	if err := r.servers[1].stopInOrder(); err != nil {
+	if err := r.servers[1].stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
-	at := follow(0, "damaged")
+	damagedPosition := follow(0, "damaged")
 	hole := r.lastSequence(ctx, t, 0)
-	if got, _, err := r.followers(ctx, 0, "star", follow(0, "after")); err != nil || len(got) != 2 { // it has folded both by then
+	if got, _, err := r.listFollowers(ctx, 0, "star", follow(0, "after")); err != nil || len(got) != 2 { // it has folded both by then
 		t.Fatalf("%v, %v", got, err)
 	}
-	leader, err := r.cluster.leader(ctx)
+	leader, err := r.cluster.findLeader(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged, whole := (leader+1)%3, (leader+2)%3
-	r.cluster.stop(damaged)
+	damaged, intact := (leader+1)%3, (leader+2)%3
+	r.cluster.stopServer(damaged)
 	if err := flipBit(r.cluster.opts[damaged].StoreDir, "damaged", 1, filepath.Join(t.TempDir(), "whole")); err != nil {
 		t.Fatal(err)
 	}
-	r.cluster.start(damaged)
-	r.lead(ctx, t, damaged)
+	r.cluster.startServer(damaged)
+	r.makeLeader(ctx, t, damaged)
 
 	// A process that has yet to fold the message stands in front of it, and answers from there. The
 	// other continues.
 	if err := r.servers[1].launch(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r.awaitHeld(ctx, t, 1, hole)
-	last := follow(1, "last")
-	all := []string{"damaged", "after", "last"}
-	if got, _, err := r.followers(ctx, 0, "star", last); err != nil || len(got) != len(all) {
+	r.waitUntilHeld(ctx, t, 1, hole)
+	lastPosition := follow(1, "last")
+	followers := []string{"damaged", "after", "last"}
+	if got, _, err := r.listFollowers(ctx, 0, "star", lastPosition); err != nil || len(got) != len(followers) {
 		t.Errorf("the process that has folded all answers %v, %v", got, err)
 	}
-	if got, _, err := r.followers(ctx, 1, "star", ""); err != nil || len(got) > 0 {
+	if got, _, err := r.listFollowers(ctx, 1, "star", ""); err != nil || len(got) > 0 {
 		t.Errorf("in front of the hole it answers %v, %v", got, err)
 	}
-	if _, err := r.follows(ctx, 1, "damaged", "star", at); connect.CodeOf(err) != connect.CodeUnavailable {
+	if _, err := r.isFollowing(ctx, 1, "damaged", "star", damagedPosition); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("what is in the hole: %v", err)
 	}
 
 	// The leader steps down. Then its replica is moved away, and copied from the others.
-	r.lead(ctx, t, whole)
-	if _, err := awaitReady(ctx, filepath.Join(r.servers[1].dir, "port")); err != nil {
+	r.makeLeader(ctx, t, intact)
+	if _, err := waitUntilReady(ctx, filepath.Join(r.servers[1].dir, "port")); err != nil {
 		t.Fatal(err)
 	}
-	r.demandFollowers(ctx, t, "star", all, last)
-	r.cluster.stop(damaged)
+	r.checkFollowers(ctx, t, "star", followers, lastPosition)
+	r.cluster.stopServer(damaged)
 	replica, err := filepath.Glob(filepath.Join(r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", eventlog.StreamName))
 	if err != nil || len(replica) != 1 {
 		t.Fatal(replica, err)
@@ -117,34 +117,34 @@ func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 	if err := os.Rename(replica[0], filepath.Join(t.TempDir(), "damaged")); err != nil {
 		t.Fatal(err)
 	}
-	r.cluster.start(damaged)
-	if err := eventually(ctx, func(context.Context) error { return r.cluster.has(damaged, all) }); err != nil {
+	r.cluster.startServer(damaged)
+	if err := eventually(ctx, func(context.Context) error { return r.cluster.checkReplicaContains(damaged, followers) }); err != nil {
 		t.Fatalf("the replica that was copied: %v", err)
 	}
-	r.rebuiltEqual(ctx, t, "star", all, last)
+	r.checkRebuildEqualsFold(ctx, t, "star", followers, lastPosition)
 }
 
-// acceptedHole deletes a message that neither process has read, and accepts the loss through one of
+// acceptHole deletes a message that neither process has read, and accepts the loss through one of
 // them.
-func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
-	l, err := eventlog.Open(ctx, eventlog.Config{URL: r.cluster.url(), Logger: slog.New(slog.DiscardHandler)})
+func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
+	log, err := eventlog.Open(ctx, eventlog.Config{URL: r.cluster.urls(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := l.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until it is closed
+	publisher, err := log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until it is closed
 	if err != nil {
 		t.Fatal(err)
 	}
 	var position string
 	for _, follower := range []string{"one", "lost", "two"} {
-		res, err := p.Publish(ctx, []*skeinv1.Event{namedFollow(follower, "sun")}, eventlog.PublishOptions{})
+		res, err := publisher.Publish(ctx, []*skeinv1.Event{followWithEventID(follower, "sun")}, eventlog.PublishOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		position = res.Position.String()
 	}
-	head, err := l.Head(ctx)
-	if err := errors.Join(err, p.Close(ctx), l.Close(ctx)); err != nil {
+	head, err := log.Head(ctx)
+	if err := errors.Join(err, publisher.Close(ctx), log.Close(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	hole := head.Last - 1
@@ -155,47 +155,47 @@ func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
 	if err := stream.DeleteMsg(ctx, hole); err != nil {
 		t.Fatal(err)
 	}
-	if err := both(func(i int) error { return r.servers[i].launch(ctx) }); err != nil {
+	if err := forBothProcesses(func(i int) error { return r.servers[i].launch(ctx) }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range r.servers {
-		r.awaitHeld(ctx, t, i, hole)
+		r.waitUntilHeld(ctx, t, i, hole)
 	}
 	accept := exec.CommandContext(ctx, "skein", "replay", "log", "accept-hole", fmt.Sprint(hole), "--server", "http://"+r.servers[0].addr)
 	if out, err := accept.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v", out, err)
 	}
-	if err := both(func(i int) error {
-		_, err := awaitReady(ctx, filepath.Join(r.servers[i].dir, "port"))
+	if err := forBothProcesses(func(i int) error {
+		_, err := waitUntilReady(ctx, filepath.Join(r.servers[i].dir, "port"))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.demandFollowers(ctx, t, "sun", []string{"one", "two"}, position)
+	r.checkFollowers(ctx, t, "sun", []string{"one", "two"}, position)
 	for i := range r.apis {
-		if h := r.logStatus(ctx, t, i).GetAcceptedHoles(); len(h) != 1 || h[0].GetFirstSequence() != hole || h[0].GetLastSequence() != hole {
-			t.Errorf("process %d knows %v as accepted, not %d", i, h, hole)
+		if holes := r.mustGetLogStatus(ctx, t, i).GetAcceptedHoles(); len(holes) != 1 || holes[0].GetFirstSequence() != hole || holes[0].GetLastSequence() != hole {
+			t.Errorf("process %d knows %v as accepted, not %d", i, holes, hole)
 		}
 	}
-	r.rebuiltEqual(ctx, t, "sun", []string{"one", "two"}, position)
+	r.checkRebuildEqualsFold(ctx, t, "sun", []string{"one", "two"}, position)
 }
 
-// rebuiltEqual has the second process build its stores again. They are those of the first, row for
+// checkRebuildEqualsFold has the second process build its stores again. They are those of the first, row for
 // row. Both are stopped then.
-func (r *replicas) rebuiltEqual(ctx context.Context, t *testing.T, user string, followers []string, atLeast string) {
+func (r *replicas) checkRebuildEqualsFold(ctx context.Context, t *testing.T, user string, followers []string, atLeast string) {
 	t.Helper()
-	if err := r.servers[1].stopInOrder(); err != nil {
+	if err := r.servers[1].stopGracefully(); err != nil {
 		t.Error(err)
 	}
 	folded := inspectRows(ctx, t, r.servers[1])
-	if err := os.RemoveAll(filepath.Join(r.servers[1].dir, "data")); err != nil {
+	if err := os.RemoveAll(r.servers[1].dataDir()); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.servers[1].start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r.demandFollowers(ctx, t, user, followers, atLeast)
-	if err := both(func(i int) error { return r.servers[i].stopInOrder() }); err != nil {
+	r.checkFollowers(ctx, t, user, followers, atLeast)
+	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
 	}
 	want := inspectRows(ctx, t, r.servers[0])
@@ -209,14 +209,14 @@ func (r *replicas) rebuiltEqual(ctx context.Context, t *testing.T, user string, 
 func (r *replicas) status(ctx context.Context, i int) (*skeinv1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	res, err := r.apis[i].Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	status, err := getStatus(ctx, r.apis[i])
 	if err != nil {
 		return nil, err
 	}
-	return res.Msg, nil
+	return status, nil
 }
 
-func (r *replicas) logStatus(ctx context.Context, t *testing.T, i int) *skeinv1.LogStatus {
+func (r *replicas) mustGetLogStatus(ctx context.Context, t *testing.T, i int) *skeinv1.LogStatus {
 	t.Helper()
 	st, err := r.status(ctx, i)
 	if err != nil {
@@ -227,23 +227,23 @@ func (r *replicas) logStatus(ctx context.Context, t *testing.T, i int) *skeinv1.
 
 func (r *replicas) lastSequence(ctx context.Context, t *testing.T, i int) uint64 {
 	t.Helper()
-	return r.logStatus(ctx, t, i).GetLastSequence()
+	return r.mustGetLogStatus(ctx, t, i).GetLastSequence()
 }
 
-// awaitHeld waits until a process says that an envelope is missing, and stands in front of it with
+// waitUntilHeld waits until a process says that an envelope is missing, and stands in front of it with
 // every projection.
-func (r *replicas) awaitHeld(ctx context.Context, t *testing.T, i int, hole uint64) {
+func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole uint64) {
 	t.Helper()
 	if err := eventually(ctx, func(ctx context.Context) error {
-		st, err := r.status(ctx, i)
+		status, err := r.status(ctx, i)
 		if err != nil {
 			return err
 		}
-		if h := st.GetLog().GetHoles(); len(h) != 1 || h[0].GetFirstSequence() != hole || h[0].GetLastSequence() != hole {
-			return fmt.Errorf("missing are %v, not %d", h, hole)
+		if holes := status.GetLog().GetHoles(); len(holes) != 1 || holes[0].GetFirstSequence() != hole || holes[0].GetLastSequence() != hole {
+			return fmt.Errorf("missing are %v, not %d", holes, hole)
 		}
-		for _, p := range st.GetProjections() {
-			if p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_HELD || st.GetLog().GetLastSequence()-p.GetLagEnvelopes() != hole-1 {
+		for _, p := range status.GetProjections() {
+			if p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_HELD || status.GetLog().GetLastSequence()-p.GetLagEnvelopes() != hole-1 {
 				return fmt.Errorf("%s is %v, %d envelopes behind", p.GetName(), p.GetState(), p.GetLagEnvelopes())
 			}
 		}
@@ -253,15 +253,15 @@ func (r *replicas) awaitHeld(ctx context.Context, t *testing.T, i int, hole uint
 	}
 }
 
-// lead makes a server the leader of the log.
-func (r *replicas) lead(ctx context.Context, t *testing.T, n int) {
+// makeLeader makes a server the leader of the log.
+func (r *replicas) makeLeader(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
 	c := r.cluster
 	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.servers[n].Name())
-	patient := 250 * time.Millisecond
-	if err := eventually(ctx, func(ctx context.Context) error {
+	timeout := 250 * time.Millisecond
+	waitUntil(ctx, t, func(ctx context.Context) error {
 		// While there is no leader, no server answers.
-		ctx, cancel := context.WithTimeout(ctx, patient)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err == nil {
@@ -276,15 +276,13 @@ func (r *replicas) lead(ctx context.Context, t *testing.T, n int) {
 			}
 			_, err = c.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+eventlog.StreamName, request)
 		}
-		patient = min(2*patient, 10*time.Second)
+		timeout = min(2*timeout, 10*time.Second)
 		return fmt.Errorf("server %d does not lead: %w", n, err)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 }
 
-// has demands that the replica of a server has these texts.
-func (c *natsCluster) has(n int, texts []string) error {
+// checkReplicaContains demands that the replica of a server has these texts.
+func (c *natsCluster) checkReplicaContains(n int, texts []string) error {
 	files, err := blockFiles(c.opts[n].StoreDir)
 	if err != nil {
 		return err

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +31,7 @@ import (
 // of three NATS servers. A client may ask either.
 type replicas struct {
 	cluster *natsCluster
-	servers [2]*server
+	servers [2]*serverProcess
 	apis    [2]*command.Client
 }
 
@@ -44,10 +43,10 @@ const callTime = 2 * time.Minute
 // and after one was killed or has lost its disk.
 func TestReplicasAnswerAsOneProcess(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	r := startReplicas(ctx, t, "")
-	info, err := r.cluster.awaitWhole(ctx)
+	info, err := r.cluster.waitUntilReplicated(ctx)
 	if err != nil || info.Config.Replicas != 3 {
 		t.Fatalf("on three servers the log has %d replicas, %v", info.Config.Replicas, err)
 	}
@@ -55,42 +54,42 @@ func TestReplicasAnswerAsOneProcess(t *testing.T) { //nolint:tparallel // its pa
 		name string
 		run  func(context.Context, *testing.T)
 	}{
-		{"NATS servers stop", r.natsServersStop},
-		{"pages from both", r.pagesFromBoth},
-		{"rolling restart", r.rollingRestart},
-		{"killed and emptied", r.killedAndEmptied},
+		{"NATS servers stop", r.stopNATSServers},
+		{"pages from both", r.readPagesFromBoth},
+		{"rolling restart", r.restartUnderLoad},
+		{"killed and emptied", r.killAndEmptyProcess},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.run(ctx, t) }) {
 			break
 		}
 	}
-	r.demandQuietLogs(t)
+	r.checkLogsHaveNoErrors(t)
 }
 
 // startReplicas starts two processes of a program (empty: this one) with some flags over a cluster
 // of three NATS servers.
 func startReplicas(ctx context.Context, t *testing.T, program string, flags ...string) *replicas {
 	t.Helper()
-	r := &replicas{cluster: startCluster(t)}
-	flags = append([]string{"--nats", r.cluster.url()}, flags...)
+	r := &replicas{cluster: startNATSCluster(t)}
+	flags = append([]string{"--nats", r.cluster.urls()}, flags...)
 	for i := range r.servers {
-		r.servers[i] = &server{t: t, dir: t.TempDir(), program: program, flags: flags}
+		r.servers[i] = &serverProcess{t: t, dir: t.TempDir(), program: program, flags: flags}
 		t.Cleanup(r.servers[i].kill)
 	}
 	// Both at a time: one of them makes the log.
-	if err := both(func(i int) error { return r.servers[i].start(ctx) }); err != nil {
+	if err := forBothProcesses(func(i int) error { return r.servers[i].start(ctx) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range r.servers {
-		r.apis[i] = (&command.ClientFlags{Server: s.addr}).Client()
+		r.apis[i] = s.newClient()
 		t.Cleanup(r.apis[i].HTTP.CloseIdleConnections)
 	}
 	return r
 }
 
-// demandQuietLogs demands that no process has logged an error; it shows their logs if the test has
+// checkLogsHaveNoErrors demands that no process has logged an error; it shows their logs if the test has
 // failed.
-func (r *replicas) demandQuietLogs(t *testing.T) {
+func (r *replicas) checkLogsHaveNoErrors(t *testing.T) {
 	t.Helper()
 	for i, s := range r.servers {
 		text, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
@@ -100,27 +99,19 @@ func (r *replicas) demandQuietLogs(t *testing.T) {
 	}
 }
 
-// both does it for both processes at a time.
-func both(do func(i int) error) error {
+// forBothProcesses does it for both processes at a time.
+func forBothProcesses(run func(i int) error) error {
 	var errs [2]error
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { errs[i] = do(i) })
+		wg.Go(func() { errs[i] = run(i) })
 	}
 	wg.Wait()
 	return errors.Join(errs[:]...)
 }
 
-// stopInOrder ends a process as its operator would.
-func (s *server) stopInOrder() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	return s.cmd.Wait()
-}
-
-// publish publishes one event through one process.
-func (r *replicas) publish(ctx context.Context, i int, evs ...*skeinv1.Event) (position string, err error) {
+// publishAt publishes one event through one process.
+func (r *replicas) publishAt(ctx context.Context, i int, evs ...*skeinv1.Event) (position string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	res, err := r.apis[i].Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
@@ -130,23 +121,16 @@ func (r *replicas) publish(ctx context.Context, i int, evs ...*skeinv1.Event) (p
 	return res.Msg.GetPosition(), nil
 }
 
-// follows asks one process whether a user follows another, in a state that contains the position.
-func (r *replicas) follows(ctx context.Context, i int, follower, user, atLeast string) (bool, error) {
+// isFollowing asks one process whether a user follows another, in a state that contains the position.
+func (r *replicas) isFollowing(ctx context.Context, i int, follower, followee, atLeast string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	res, err := r.apis[i].Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
-		AtLeast: atLeast,
-		Pairs:   []*skeinv1.FollowPair{{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}},
-	}))
-	if err != nil {
-		return false, err
-	}
-	return res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT, nil
+	return isFollowing(ctx, r.apis[i], follower, followee, atLeast)
 }
 
-// followers returns the whole list of a user's followers from one process, with its length as the
+// listFollowers returns the whole list of a user's followers from one process, with its length as the
 // process counts it.
-func (r *replicas) followers(ctx context.Context, i int, user, atLeast string) (ids []string, count int64, err error) {
+func (r *replicas) listFollowers(ctx context.Context, i int, user, atLeast string) (ids []string, count int64, err error) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, PageSize: 1000, AtLeast: atLeast}
 	for {
 		res, err := r.apis[i].Graph().ListFollowers(ctx, connect.NewRequest(req))
@@ -162,12 +146,12 @@ func (r *replicas) followers(ctx context.Context, i int, user, atLeast string) (
 	}
 }
 
-// demandFollowers demands that both processes have just these followers, each once.
-func (r *replicas) demandFollowers(ctx context.Context, t *testing.T, user string, want []string, atLeast string) {
+// checkFollowers demands that both processes have just these followers, each once.
+func (r *replicas) checkFollowers(ctx context.Context, t *testing.T, user string, want []string, atLeast string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
 	for i := range r.apis {
-		got, count, err := r.followers(ctx, i, user, atLeast)
+		got, count, err := r.listFollowers(ctx, i, user, atLeast)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,45 +162,45 @@ func (r *replicas) demandFollowers(ctx context.Context, t *testing.T, user strin
 	}
 }
 
-func namedFollow(follower, user string) *skeinv1.Event {
+func followWithEventID(follower, user string) *skeinv1.Event {
 	ev := userFollowed(follower, user)
 	ev.EventId = follower + "-" + user
 	return ev
 }
 
-func unfollow(follower, user string) *skeinv1.Event {
+func userUnfollowed(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
 		UserUnfollowed: &skeinv1.UserUnfollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
-// load is a constant load of writers that read each write back from the other process. A call that
+// followLoad is a constant load of writers that read each write back from the other process. A call that
 // fails is made once more, at the other address. A call without an answer then is lost.
-type load struct {
-	r       *replicas
-	t       *testing.T
-	user    string // whom all follow
-	patient bool   // a call is made as often as it takes
-	stop    func() // ends the load when every call under way is answered
+type followLoad struct {
+	replicas             *replicas
+	t                    *testing.T
+	followee             string // whom all follow
+	retriesUntilAnswered bool   // a call is made as often as it takes
+	stop                 func() // ends the load when every call under way is answered
 
-	calls, again atomic.Int64
-	acked        [8][]string
-	slowest      [8]struct{ publish, read time.Duration }
-	// repeated are the followers whose follow was published twice, under one event id.
-	repeated sync.Map
+	calls, failovers atomic.Int64
+	ackedFollowers   [8][]string
+	slowest          [8]struct{ publish, read time.Duration }
+	// repeatedFollowers are the followers whose follow was published twice, under one event id.
+	repeatedFollowers sync.Map
 }
 
 // startLoad starts a load of follows of the user.
-func (r *replicas) startLoad(ctx context.Context, t *testing.T, user string, patient bool) *load {
+func (r *replicas) startLoad(ctx context.Context, t *testing.T, followee string, retriesUntilAnswered bool) *followLoad {
 	t.Helper()
-	l := &load{r: r, t: t, user: user, patient: patient}
-	over := make(chan struct{})
+	l := &followLoad{replicas: r, t: t, followee: followee, retriesUntilAnswered: retriesUntilAnswered}
+	stopped := make(chan struct{})
 	var wg sync.WaitGroup
-	for w := range l.acked {
+	for writer := range l.ackedFollowers {
 		wg.Go(func() {
-			for n := 0; l.once(ctx, w, n); n++ {
+			for n := 0; l.followAndRead(ctx, writer, n); n++ {
 				select {
-				case <-over:
+				case <-stopped:
 					return
 				default:
 				}
@@ -224,32 +208,32 @@ func (r *replicas) startLoad(ctx context.Context, t *testing.T, user string, pat
 		})
 	}
 	l.stop = sync.OnceFunc(func() {
-		close(over)
+		close(stopped)
 		wg.Wait()
 	})
 	t.Cleanup(l.stop)
 	return l
 }
 
-// once makes one follow and reads it.
-func (l *load) once(ctx context.Context, w, n int) bool {
-	follower := fmt.Sprintf("%s%d-%d", l.user, w, n)
+// followAndRead makes one follow and reads it.
+func (l *followLoad) followAndRead(ctx context.Context, writer, n int) bool {
+	follower := fmt.Sprintf("%s%d-%d", l.followee, writer, n)
 	var position string
 	var taker int
-	if err := l.twice(&l.slowest[w].publish, (w+n)%2, func(i int) (err error) {
-		if i != (w+n)%2 {
-			l.repeated.Store(follower, true)
+	if err := l.callWithFailover(&l.slowest[writer].publish, (writer+n)%2, func(i int) (err error) {
+		if i != (writer+n)%2 {
+			l.repeatedFollowers.Store(follower, true)
 		}
 		taker = i
-		position, err = l.r.publish(ctx, i, namedFollow(follower, l.user))
+		position, err = l.replicas.publishAt(ctx, i, followWithEventID(follower, l.followee))
 		return err
 	}); err != nil {
 		l.t.Errorf("publishing %s: %v", follower, err)
 		return false
 	}
-	l.acked[w] = append(l.acked[w], follower)
-	if err := l.twice(&l.slowest[w].read, 1-taker, func(i int) error {
-		ok, err := l.r.follows(ctx, i, follower, l.user, position)
+	l.ackedFollowers[writer] = append(l.ackedFollowers[writer], follower)
+	if err := l.callWithFailover(&l.slowest[writer].read, 1-taker, func(i int) error {
+		ok, err := l.replicas.isFollowing(ctx, i, follower, l.followee, position)
 		if err == nil && !ok || connect.CodeOf(err) == connect.CodeInvalidArgument {
 			l.t.Errorf("process %d does not show %s, which process %d has taken at %s: %v", i, follower, taker, position, err)
 		}
@@ -261,32 +245,32 @@ func (l *load) once(ctx context.Context, w, n int) bool {
 	return true
 }
 
-// twice makes a call to one process, and if that fails, to the other. While a NATS server is down
+// callWithFailover makes a call to one process, and if that fails, to the other. While a NATS server is down
 // it does so for as long as they say that they are not available, or that they do not know what
 // became of an event.
-func (l *load) twice(slowest *time.Duration, i int, do func(i int) error) error {
+func (l *followLoad) callWithFailover(slowest *time.Duration, i int, call func(i int) error) error {
 	began := time.Now()
 	defer func() { *slowest = max(*slowest, time.Since(began)) }()
 	l.calls.Add(1)
 	var errs []error
 	for {
-		err := do(i)
+		err := call(i)
 		if err == nil {
 			return nil
 		}
 		errs = append(errs, fmt.Errorf("process %d: %w", i, err))
 		code := connect.CodeOf(err)
-		passing := code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded
-		if l.patient && (!passing || time.Since(began) > patience) || !l.patient && len(errs) == 2 {
+		isUnavailable := code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded
+		if l.retriesUntilAnswered && (!isUnavailable || time.Since(began) > waitLimit) || !l.retriesUntilAnswered && len(errs) == 2 {
 			return errors.Join(errs...)
 		}
-		l.again.Add(1)
+		l.failovers.Add(1)
 		i = 1 - i
 	}
 }
 
-// more waits until the load has made more calls.
-func (l *load) more(ctx context.Context) {
+// waitForMoreCalls waits until the load has made more calls.
+func (l *followLoad) waitForMoreCalls(ctx context.Context) {
 	l.t.Helper()
 	enough := l.calls.Load() + 400
 	if testing.Short() {
@@ -302,8 +286,8 @@ func (l *load) more(ctx context.Context) {
 	}
 }
 
-// end ends the load. All that was acknowledged is in both processes, and nothing else.
-func (l *load) end(ctx context.Context) {
+// stopAndCheck ends the load. All that was acknowledged is in both processes, and nothing else.
+func (l *followLoad) stopAndCheck(ctx context.Context) {
 	l.t.Helper()
 	l.stop()
 	slowest := l.slowest[0]
@@ -311,40 +295,40 @@ func (l *load) end(ctx context.Context) {
 		slowest.publish, slowest.read = max(slowest.publish, s.publish), max(slowest.read, s.read)
 	}
 	l.t.Logf("%d calls, %d made again at the second address; publishing took %v at most, reading %v",
-		l.calls.Load(), l.again.Load(), slowest.publish, slowest.read)
+		l.calls.Load(), l.failovers.Load(), slowest.publish, slowest.read)
 	if l.t.Failed() {
 		return
 	}
-	position, err := l.r.publish(ctx, 0, namedFollow("last", l.user))
+	position, err := l.replicas.publishAt(ctx, 0, followWithEventID("last", l.followee))
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.r.demandFollowers(ctx, l.t, l.user, append(slices.Concat(l.acked[:]...), "last"), position)
+	l.replicas.checkFollowers(ctx, l.t, l.followee, append(slices.Concat(l.ackedFollowers[:]...), "last"), position)
 }
 
-// natsServersStop stops the NATS server that leads the log under load, and starts it again; in a
+// stopNATSServers stops the NATS server that leads the log under load, and starts it again; in a
 // long test, the one that leads it then, too. A process that must find another server, or waits for
 // one to be elected, may say that it is not available. It may neither refuse a position that the
 // other gave, nor answer without what that contains.
-func (r *replicas) natsServersStop(ctx context.Context, t *testing.T) {
+func (r *replicas) stopNATSServers(ctx context.Context, t *testing.T) {
 	rounds := 2
 	if testing.Short() {
 		rounds = 1
 	}
 	l := r.startLoad(ctx, t, "star", true)
 	for range rounds {
-		l.more(ctx)
-		down, err := r.cluster.leader(ctx)
+		l.waitForMoreCalls(ctx)
+		down, err := r.cluster.findLeader(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.cluster.stop(down)
-		l.more(ctx)
-		r.cluster.start(down)
-		l.more(ctx)
+		r.cluster.stopServer(down)
+		l.waitForMoreCalls(ctx)
+		r.cluster.startServer(down)
+		l.waitForMoreCalls(ctx)
 	}
-	l.end(ctx)
-	envs, err := r.cluster.envelopes(ctx)
+	l.stopAndCheck(ctx)
+	envs, err := r.cluster.readEnvelopes(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,32 +338,32 @@ func (r *replicas) natsServersStop(ctx context.Context, t *testing.T) {
 			inLog[ev.GetUserFollowed().GetUserId()]++
 		}
 	}
-	for _, follower := range slices.Concat(l.acked[:]...) {
-		if _, twice := l.repeated.Load(follower); inLog[follower] != 1 && !twice {
+	for _, follower := range slices.Concat(l.ackedFollowers[:]...) {
+		if _, isRepeated := l.repeatedFollowers.Load(follower); inLog[follower] != 1 && !isRepeated {
 			t.Errorf("the log has %s %d times", follower, inLog[follower])
 		}
 	}
 }
 
-// pagesFromBoth reads a list page by page, each from the process that did not answer the last,
+// readPagesFromBoth reads a list page by page, each from the process that did not answer the last,
 // while others come and go in it. The same with a scan.
-func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
-	stay, churn, sessions := 3600, 60, 4
+func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
+	stayingUsers, churningUsers, sessions := 3600, 60, 4
 	if testing.Short() {
-		stay, sessions = 2400, 2
+		stayingUsers, sessions = 2400, 2
 	}
 	// Those who come and go stand among those who stay.
 	var evs []*skeinv1.Event
-	for n := range stay {
+	for n := range stayingUsers {
 		evs = append(evs, userFollowed(fmt.Sprint("stay", n), "board"))
-		if n%(stay/churn) == 0 {
-			evs = append(evs, userFollowed(fmt.Sprint("churn", n/(stay/churn)), "board"))
+		if n%(stayingUsers/churningUsers) == 0 {
+			evs = append(evs, userFollowed(fmt.Sprint("churn", n/(stayingUsers/churningUsers)), "board"))
 		}
 	}
 	var position string
 	for part := range slices.Chunk(evs, 1000) {
 		var err error
-		if position, err = r.publish(ctx, 0, part...); err != nil {
+		if position, err = r.publishAt(ctx, 0, part...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -392,12 +376,12 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 7))
 			for churning.Err() == nil {
-				follower := fmt.Sprint("churn", w+2*rng.IntN(churn/2))
-				ev := unfollow(follower, "board")
+				follower := fmt.Sprint("churn", w+2*rng.IntN(churningUsers/2))
+				ev := userUnfollowed(follower, "board")
 				if rng.IntN(2) == 0 {
 					ev = userFollowed(follower, "board")
 				}
-				if _, err := r.publish(ctx, rng.IntN(2), ev); err != nil {
+				if _, err := r.publishAt(ctx, rng.IntN(2), ev); err != nil {
 					t.Error(err)
 					return
 				}
@@ -426,16 +410,14 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 				break
 			}
 			// No two pages from one state: the list has changed in between.
-			if err := eventually(ctx, func(context.Context) error {
+			waitUntil(ctx, t, func(context.Context) error {
 				if changes.Load() == before {
 					return errors.New("nothing changes")
 				}
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
-		demandSession(t, seen, stay)
+		checkSession(t, seen, stayingUsers)
 	}
 
 	// One message of each scan, then on with the other process. The last message is the one without
@@ -443,7 +425,7 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 	parts := 0
 	var seen []string
 	for i, token := 0, ""; ; i++ {
-		part, err := r.scanPart(ctx, i%2, token, position)
+		part, err := r.scanFirstMessage(ctx, i%2, token, position)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,15 +438,15 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 		token = part.GetResumeToken()
 		parts++
 	}
-	demandSession(t, seen, stay)
+	checkSession(t, seen, stayingUsers)
 	t.Logf("%d pages in %d sessions, a scan in %d parts, %d changes", pages, sessions, parts, changes.Load())
 	if parts < 3 {
 		t.Errorf("the scan had %d parts: it did not alternate", parts)
 	}
 }
 
-// scanPart begins a scan at one process, takes its first message and breaks it off.
-func (r *replicas) scanPart(ctx context.Context, i int, token, atLeast string) (*skeinv1.ScanFollowersResponse, error) {
+// scanFirstMessage begins a scan at one process, takes its first message and breaks it off.
+func (r *replicas) scanFirstMessage(ctx context.Context, i int, token, atLeast string) (*skeinv1.ScanFollowersResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	scan, err := r.apis[i].Graph().ScanFollowers(ctx, connect.NewRequest(&skeinv1.ScanFollowersRequest{
@@ -480,15 +462,15 @@ func (r *replicas) scanPart(ctx context.Context, i int, token, atLeast string) (
 	return scan.Msg(), nil
 }
 
-// demandSession demands that a session has every user who stayed, in order and once, and no other
+// checkSession demands that a session has every user who stayed, in order and once, and no other
 // user twice.
-func demandSession(t *testing.T, seen []string, stay int) {
+func checkSession(t *testing.T, seen []string, stayingUsers int) {
 	t.Helper()
-	next := stay - 1 // the newest first
-	times := map[string]int{}
+	next := stayingUsers - 1 // the newest first
+	seenTimes := map[string]int{}
 	for _, id := range seen {
-		if times[id]++; times[id] > 1 {
-			t.Errorf("%s is there %d times", id, times[id])
+		if seenTimes[id]++; seenTimes[id] > 1 {
+			t.Errorf("%s is there %d times", id, seenTimes[id])
 		}
 		if !strings.HasPrefix(id, "stay") {
 			continue
@@ -503,98 +485,98 @@ func demandSession(t *testing.T, seen []string, stay int) {
 	}
 }
 
-// rollingRestart restarts the processes one after the other under load.
-func (r *replicas) rollingRestart(ctx context.Context, t *testing.T) {
+// restartUnderLoad restarts the processes one after the other under load.
+func (r *replicas) restartUnderLoad(ctx context.Context, t *testing.T) {
 	rounds := 2
 	if testing.Short() {
 		rounds = 1
 	}
 	l := r.startLoad(ctx, t, "rolling", false)
 	for range rounds {
-		r.roll(ctx, t, l, "")
+		r.restartEach(ctx, t, l, "")
 	}
-	l.end(ctx)
+	l.stopAndCheck(ctx)
 }
 
-// roll restarts the processes one after the other under a load, with a program.
-func (r *replicas) roll(ctx context.Context, t *testing.T, l *load, program string) {
+// restartEach restarts the processes one after the other under a load, with a program.
+func (r *replicas) restartEach(ctx context.Context, t *testing.T, l *followLoad, program string) {
 	t.Helper()
 	for i, s := range r.servers {
-		l.more(ctx)
-		if err := s.stopInOrder(); err != nil {
+		l.waitForMoreCalls(ctx)
+		if err := s.stopGracefully(); err != nil {
 			t.Errorf("process %d ended with %v", i, err)
 		}
-		l.more(ctx)
+		l.waitForMoreCalls(ctx)
 		s.program = program
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.more(ctx)
+	l.waitForMoreCalls(ctx)
 }
 
-// killedAndEmptied kills one process: it continues where its store stands. Then it loses its
+// killAndEmptyProcess kills one process: it continues where its store stands. Then it loses its
 // directory: it builds the same again, row for row.
-func (r *replicas) killedAndEmptied(ctx context.Context, t *testing.T) {
-	stays, dies := 0, 1
-	s := r.servers[dies]
-	s.kill()
-	stands := checkpoint(ctx, t, s)
+func (r *replicas) killAndEmptyProcess(ctx context.Context, t *testing.T) {
+	survivor, victim := 0, 1
+	killed := r.servers[victim]
+	killed.kill()
+	storedAt := storePosition(ctx, t, killed)
 	var want []string
 	for n := range 50 {
 		follower := fmt.Sprint("meanwhile", n)
-		if _, err := r.publish(ctx, stays, namedFollow(follower, "killed")); err != nil {
+		if _, err := r.publishAt(ctx, survivor, followWithEventID(follower, "killed")); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, follower)
 	}
-	first, err := r.startAndAsk(ctx, dies)
+	firstAnswered, err := r.startAndReadPosition(ctx, victim)
 	if err != nil {
 		t.Fatal(err)
 	}
-	position, err := r.publish(ctx, dies, namedFollow("after", "killed"))
+	position, err := r.publishAt(ctx, victim, followWithEventID("after", "killed"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want = append(want, "after")
-	r.demandFollowers(ctx, t, "killed", want, position)
-	t.Logf("killed with its store at %d, it began at %d", stands, first)
-	if stands == 0 || first < stands {
-		t.Errorf("with a store at %d it began at %d", stands, first)
+	r.checkFollowers(ctx, t, "killed", want, position)
+	t.Logf("killed with its store at %d, it began at %d", storedAt, firstAnswered)
+	if storedAt == 0 || firstAnswered < storedAt {
+		t.Errorf("with a store at %d it began at %d", storedAt, firstAnswered)
 	}
 
-	if err := s.stopInOrder(); err != nil {
+	if err := killed.stopGracefully(); err != nil {
 		t.Error(err)
 	}
-	if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
+	if err := os.RemoveAll(killed.dataDir()); err != nil {
 		t.Fatal(err)
 	}
-	if first, err = r.startAndAsk(ctx, dies); err != nil {
+	if firstAnswered, err = r.startAndReadPosition(ctx, victim); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("with an empty directory it began at %d", first)
-	r.demandFollowers(ctx, t, "killed", want, position)
-	if position, err = r.publish(ctx, dies, namedFollow("rebuilt", "killed")); err != nil {
+	t.Logf("with an empty directory it began at %d", firstAnswered)
+	r.checkFollowers(ctx, t, "killed", want, position)
+	if position, err = r.publishAt(ctx, victim, followWithEventID("rebuilt", "killed")); err != nil {
 		t.Fatal(err)
 	}
-	r.demandFollowers(ctx, t, "killed", append(want, "rebuilt"), position)
-	if err := both(func(i int) error { return r.servers[i].stopInOrder() }); err != nil {
+	r.checkFollowers(ctx, t, "killed", append(want, "rebuilt"), position)
+	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
 	}
-	stores := [2][]byte{inspectRows(ctx, t, r.servers[stays]), inspectRows(ctx, t, r.servers[dies])}
+	stores := [2][]byte{inspectRows(ctx, t, r.servers[survivor]), inspectRows(ctx, t, r.servers[victim])}
 	if !bytes.Equal(stores[0], stores[1]) {
 		lines := [2][]string{strings.Split(string(stores[0]), "\n"), strings.Split(string(stores[1]), "\n")}
 		t.Errorf("built live and built again (-live +again):\n%s", gocmp.Diff(lines[0], lines[1]))
 	}
 	t.Logf("%d rows, the same in both", bytes.Count(stores[0], []byte("\n")))
-	if at := checkpoint(ctx, t, s); at <= stands {
+	if at := storePosition(ctx, t, killed); at <= storedAt {
 		t.Errorf("the store was stopped in order at %d", at)
 	}
 }
 
-// startAndAsk starts a process and returns the position of the first answer that it gives at all,
+// startAndReadPosition starts a process and returns the position of the first answer that it gives at all,
 // which is that of its store when it was opened, or a little later.
-func (r *replicas) startAndAsk(ctx context.Context, i int) (first uint64, err error) {
+func (r *replicas) startAndReadPosition(ctx context.Context, i int) (first uint64, err error) {
 	url := "http://" + r.servers[i].addr + "/metrics"
 	var wg sync.WaitGroup
 	var asked error
@@ -613,7 +595,7 @@ func (r *replicas) startAndAsk(ctx context.Context, i int) (first uint64, err er
 			if err != nil {
 				return err
 			}
-			first, err = firstNumber(text, `(?m)^skein_projection_position\{projection="graph"\} (\S+)$`)
+			first, err = findNumber(text, `(?m)^skein_projection_position\{projection="graph"\} (\S+)$`)
 			return err
 		})
 	})
@@ -622,8 +604,8 @@ func (r *replicas) startAndAsk(ctx context.Context, i int) (first uint64, err er
 	return first, errors.Join(err, asked)
 }
 
-// firstNumber finds a whole number in a text.
-func firstNumber(text []byte, pattern string) (uint64, error) {
+// findNumber finds a whole number in a text.
+func findNumber(text []byte, pattern string) (uint64, error) {
 	found := regexp.MustCompile(pattern).FindSubmatch(text)
 	if found == nil {
 		return 0, fmt.Errorf("%s is not in %s", pattern, text)
@@ -632,10 +614,10 @@ func firstNumber(text []byte, pattern string) (uint64, error) {
 	return uint64(n), err
 }
 
-// checkpoint returns the position of the store of a process that does not run.
-func checkpoint(ctx context.Context, t *testing.T, s *server) uint64 {
+// storePosition returns the position of the store of a process that does not run.
+func storePosition(ctx context.Context, t *testing.T, s *serverProcess) uint64 {
 	t.Helper()
-	seq, err := firstNumber(inspectRows(ctx, t, s, "--kind", "checkpoint"), ` seq=(\d+) `)
+	seq, err := findNumber(inspectRows(ctx, t, s, "--kind", "checkpoint"), ` seq=(\d+) `)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -643,9 +625,9 @@ func checkpoint(ctx context.Context, t *testing.T, s *server) uint64 {
 }
 
 // inspectRows returns the rows of the store of a process that does not run.
-func inspectRows(ctx context.Context, t *testing.T, s *server, args ...string) []byte {
+func inspectRows(ctx context.Context, t *testing.T, s *serverProcess, args ...string) []byte {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, "skein", append([]string{"inspect", filepath.Join(s.dir, "data")}, args...)...)
+	cmd := exec.CommandContext(ctx, "skein", append([]string{"inspect", s.dataDir()}, args...)...)
 	var bad bytes.Buffer
 	cmd.Stderr = &bad
 	rows, err := cmd.Output()

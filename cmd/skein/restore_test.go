@@ -54,16 +54,16 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startApp(t, dir, quiet)
-	publish(t, api, userFollowed("ann", "bob"))
+	api, stop := startService(t, dir, quiet)
+	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	takeSnapshot(t, dir, target, "one")
-	api, stop = startApp(t, dir, quiet)
-	position := publish(t, api, userFollowed("ann", "cid"))
+	api, stop = startService(t, dir, quiet)
+	position := mustPublish(t, api, userFollowed("ann", "cid"))
 
 	expect := func(code int, says string, args ...string) (out string) {
 		t.Helper()
-		got, out, said := skein(args...)
+		got, out, said := runInProcess(args...)
 		if got != code || !strings.Contains(out+said, says) {
 			t.Errorf("%v: exit code %d, %q, %q; want %d and %q", args, got, out, said, code, says)
 		}
@@ -86,13 +86,13 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "drill-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	api, stop = startApp(t, dir, quiet)
+	api, stop = startService(t, dir, quiet)
 	defer stop()
 	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
 		Pairs: []*skeinv1.FollowPair{
-			{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}},
-			{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "cid"}},
+			userPair("ann", "bob"),
+			userPair("ann", "cid"),
 		},
 	}))
 	if err != nil || len(res.Msg.GetKinds()) != 2 {
@@ -111,15 +111,15 @@ func TestSnapshotOfAnotherLogIsRefused(t *testing.T) {
 	t.Parallel()
 	target, dirs := t.TempDir(), []string{t.TempDir(), t.TempDir()}
 	for _, dir := range dirs {
-		api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
-		publish(t, api, userFollowed("ann", "bob"))
+		api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
+		mustPublish(t, api, userFollowed("ann", "bob"))
 		stop()
 	}
 	takeSnapshot(t, dirs[0], target, "one")
 	if err := os.RemoveAll(filepath.Join(dirs[1], service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
-	code, out, said := skein("restore", "--data", dirs[1], "--target", target)
+	code, out, said := runInProcess("restore", "--data", dirs[1], "--target", target)
 	if code != exitFailed || !strings.Contains(said, "the cursor is of log") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
@@ -133,19 +133,19 @@ func TestSnapshotOfAnotherLogIsRefused(t *testing.T) {
 func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
-	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
-	publish(t, api, userFollowed("ann", "bob"))
+	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
+	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	takeSnapshot(t, dir, target, "one")
 	takeSnapshot(t, dir, target, "two")
-	if code, out, said := skein("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 11 ||
+	if code, out, said := runInProcess("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 11 ||
 		!regexp.MustCompile(`(?m)^one +graph `).MatchString(out) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
-	if code, out, said := skein("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 5 {
+	if code, out, said := runInProcess("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 5 {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
-	if code, out, said := skein("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 5 ||
+	if code, out, said := runInProcess("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 5 ||
 		strings.Contains(out, "one") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
@@ -153,18 +153,16 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Maintenance.Snapshots = b })
+	api, stop = startService(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Maintenance.Snapshots = b })
 	// The one that is scheduled at once is done before anything is listed, pruned or interrupted.
-	if err := eventually(t.Context(), func(ctx context.Context) error {
-		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
-		if err == nil && res.Msg.GetSnapshots().GetTaken() == 0 {
+	waitUntil(t.Context(), t, func(ctx context.Context) error {
+		status, err := getStatus(ctx, api)
+		if err == nil && status.GetSnapshots().GetTaken() == 0 {
 			err = errors.New("no snapshot is taken")
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if code, out, said := skein("snapshot", "list", "--server", api.URL); code != exitOK ||
+	})
+	if code, out, said := runInProcess("snapshot", "list", "--server", api.URL); code != exitOK ||
 		!regexp.MustCompile(`(?m)^two +graph `).MatchString(out) {
 		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
 	}
@@ -176,7 +174,7 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 		"snapshot check --target " + target:                         exitOK,
 		"snapshot list --server 127.0.0.1:1":                        exitFailed,
 	} {
-		if code, _, said := skein(strings.Fields(args)...); code != want {
+		if code, _, said := runInProcess(strings.Fields(args)...); code != want {
 			t.Errorf("%s: exit code %d, %q", args, code, said)
 		}
 	}
@@ -184,10 +182,10 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := skein("snapshot", "list", "--target", target); code != exitFailed || !strings.Contains(said, "two/graph.json") {
+	if code, out, said := runInProcess("snapshot", "list", "--target", target); code != exitFailed || !strings.Contains(said, "two/graph.json") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
-	if code, out, said := skein("snapshot", "check", "--target", target); code != exitFailed || !strings.Contains(out, "cannot be restored: two/graph") {
+	if code, out, said := runInProcess("snapshot", "check", "--target", target); code != exitFailed || !strings.Contains(out, "cannot be restored: two/graph") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 }
@@ -198,9 +196,9 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 func TestSnapshotContinuesFromArchiveOfRestoredLog(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
-	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
-	publish(t, api, userFollowed("ann", "bob"))
-	publish(t, api, userFollowed("ann", "cid"))
+	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
+	mustPublish(t, api, userFollowed("ann", "bob"))
+	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
 	takeSnapshot(t, dir, target, "one")
@@ -209,10 +207,10 @@ func TestSnapshotContinuesFromArchiveOfRestoredLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, said := skein("replay", "archive", "restore", "--data", dir); code != exitOK {
+	if code, out, said := runInProcess("replay", "archive", "restore", "--data", dir); code != exitOK {
 		t.Fatal(code, out, said)
 	}
-	code, out, said := skein("restore", "--data", dir, "--target", target)
+	code, out, said := runInProcess("restore", "--data", dir, "--target", target)
 	if code != exitOK || !strings.Contains(said, "restored from snapshot one") {
 		t.Fatal(code, out, said)
 	}

@@ -12,21 +12,21 @@ import (
 // call may fail at both addresses, and both processes must have all that was acknowledged.
 func TestRollingUpgradeFailsNoCall(t *testing.T) {
 	old := oldProgram(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*waitLimit)
 	defer cancel()
 	r := startReplicas(ctx, t, old, "--auto-rebuild")
 	l := r.startLoad(ctx, t, "upgraded", false)
 	for _, program := range []string{"skein", old, "skein"} {
-		before := l.again.Load()
-		r.roll(ctx, t, l, program)
+		before := l.failovers.Load()
+		r.restartEach(ctx, t, l, program)
 		t.Logf("both run %s; %d calls in all, %d were made again at the second address meanwhile",
-			program, l.calls.Load(), l.again.Load()-before)
+			program, l.calls.Load(), l.failovers.Load()-before)
 	}
-	l.end(ctx)
-	if err := both(func(i int) error { return r.servers[i].stopInOrder() }); err != nil {
+	l.stopAndCheck(ctx)
+	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
 	}
-	r.demandQuietLogs(t)
+	r.checkLogsHaveNoErrors(t)
 }
 
 // TestRollingUpgradeOfNodesFailsNoRead replaces the nodes of an older program, $SKEIN_OLD, by this
@@ -34,12 +34,12 @@ func TestRollingUpgradeFailsNoCall(t *testing.T) {
 // meanwhile must be answered as by a process that has all rows.
 func TestRollingUpgradeOfNodesFailsNoRead(t *testing.T) {
 	old := oldProgram(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	c := startNodes(ctx, t, old)
-	c.underLoad(ctx, func(ctx context.Context) {
+	c.runUnderLoad(ctx, func(ctx context.Context) {
 		for _, program := range []string{"skein", old, "skein"} {
-			if !c.strike(ctx, strike{"to " + program, func(ctx context.Context) error { return c.roll(ctx, program) }}) {
+			if !c.disrupt(ctx, disruption{"to " + program, func(ctx context.Context) error { return c.restartNodes(ctx, program) }}) {
 				return
 			}
 		}

@@ -26,68 +26,68 @@ import (
 	"github.com/skein-feed/skein/replay/audit"
 )
 
-// soakWorld makes up what some hundred users do: all kinds of events, about so few of everything
+// eventGenerator makes up what some hundred users do: all kinds of events, about so few of everything
 // that they meet all the time.
-type soakWorld struct{ random *rand.Rand }
+type eventGenerator struct{ random *rand.Rand }
 
-// user returns a user: a few have much.
-func (w soakWorld) user() string {
-	return fmt.Sprint("user", min(w.random.IntN(300), w.random.IntN(300)))
+// randomUser returns a user: a few have much.
+func (g eventGenerator) randomUser() string {
+	return fmt.Sprint("user", min(g.random.IntN(300), g.random.IntN(300)))
 }
 
-func (w soakWorld) others() (a, b string) {
+func (g eventGenerator) randomUsers() (a, b string) {
 	for a == b {
-		a, b = w.user(), w.user()
+		a, b = g.randomUser(), g.randomUser()
 	}
 	return a, b
 }
 
-func (w soakWorld) item() string {
-	return fmt.Sprint(1000 + min(w.random.IntN(200), w.random.IntN(200)))
+func (g eventGenerator) randomItem() string {
+	return fmt.Sprint(1000 + min(g.random.IntN(200), g.random.IntN(200)))
 }
 
-func (w soakWorld) pin(owner string) *skeinv1.Pin {
-	return &skeinv1.Pin{OwnerId: owner, PinId: fmt.Sprint("pin", w.random.IntN(30))}
+func (g eventGenerator) randomPin(owner string) *skeinv1.Pin {
+	return &skeinv1.Pin{OwnerId: owner, PinId: fmt.Sprint("pin", g.random.IntN(30))}
 }
 
-func (w soakWorld) board(owner string) *skeinv1.Board {
-	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"", "art", "b2", "cats"}[w.random.IntN(4)]}
+func (g eventGenerator) randomBoard(owner string) *skeinv1.Board {
+	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"", "art", "b2", "cats"}[g.random.IntN(4)]}
 }
 
-// named is a board that can be created and deleted.
-func (w soakWorld) named(owner string) *skeinv1.Board {
-	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"art", "b2", "cats"}[w.random.IntN(3)]}
+// randomNamedBoard is a board that can be created and deleted.
+func (g eventGenerator) randomNamedBoard(owner string) *skeinv1.Board {
+	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"art", "b2", "cats"}[g.random.IntN(3)]}
 }
 
-// event returns the next event.
-func (w soakWorld) event() *skeinv1.Event {
-	if w.random.IntN(3) == 0 {
-		return w.ofItem()
+// nextEvent returns the next event.
+func (g eventGenerator) nextEvent() *skeinv1.Event {
+	if g.random.IntN(3) == 0 {
+		return g.itemEvent()
 	}
-	a, b := w.others()
-	switch n := w.random.IntN(100); {
+	a, b := g.randomUsers()
+	switch n := g.random.IntN(100); {
 	case n < 25:
 		return userFollowed(a, b)
 	case n < 33:
-		return unfollow(a, b)
+		return userUnfollowed(a, b)
 	case n < 45:
-		return boardFollowed(a, b, w.board(b).GetBoardId())
+		return boardFollowed(a, b, g.randomBoard(b).GetBoardId())
 	case n < 53:
 		return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{
-			BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: a, Board: w.board(b)},
+			BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: a, Board: g.randomBoard(b)},
 		}}
 	case n < 57:
-		return boardCreated(a, w.named(a).GetBoardId(), "a board")
+		return boardCreated(a, g.randomNamedBoard(a).GetBoardId(), "a board")
 	case n < 58:
-		return &skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: w.named(a)}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: g.randomNamedBoard(a)}}}
 	case n < 80:
-		return w.pinned(a, b)
+		return g.pinEvent(a, b)
 	case n < 84:
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinMoved{
-			PinMoved: &skeinv1.PinMoved{Pin: w.pin(a), BoardId: w.board(a).GetBoardId()},
+			PinMoved: &skeinv1.PinMoved{Pin: g.randomPin(a), BoardId: g.randomBoard(a).GetBoardId()},
 		}}
 	case n < 88:
-		return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: w.pin(a)}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: g.randomPin(a)}}}
 	case n < 90:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
 			UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b},
@@ -100,29 +100,29 @@ func (w soakWorld) event() *skeinv1.Event {
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}}
 	case n < 94:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
-	case n < 95 && w.random.IntN(3) == 0:
+	case n < 95 && g.random.IntN(3) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{
 			FollowSettingsSet: &skeinv1.FollowSettingsSet{UserId: a, TargetUserId: b, HideRepins: true},
 		}}
-	case n < 95 && w.random.IntN(5) == 0:
+	case n < 95 && g.random.IntN(5) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}}
 	}
-	at := timestamppb.New(time.Unix(w.random.Int64N(2e9), 0))
+	at := timestamppb.New(time.Unix(g.random.Int64N(2e9), 0))
 	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: at}}}
 }
 
-// pinned is a pin of a's, perhaps one that b had.
-func (w soakWorld) pinned(a, b string) *skeinv1.Event {
-	pin := &skeinv1.PinCreated{Pin: w.pin(a), BoardId: w.board(a).GetBoardId(), ItemId: w.item()}
-	if w.random.IntN(3) == 0 {
-		pin.RepinOf = w.pin(b)
+// pinEvent is a pin of a's, perhaps one that b had.
+func (g eventGenerator) pinEvent(a, b string) *skeinv1.Event {
+	pin := &skeinv1.PinCreated{Pin: g.randomPin(a), BoardId: g.randomBoard(a).GetBoardId(), ItemId: g.randomItem()}
+	if g.random.IntN(3) == 0 {
+		pin.RepinOf = g.randomPin(b)
 	}
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pin}}
 }
 
-func (w soakWorld) ofItem() *skeinv1.Event {
-	user, item := w.user(), w.item()
-	switch n := w.random.IntN(50); {
+func (g eventGenerator) itemEvent() *skeinv1.Event {
+	user, item := g.randomUser(), g.randomItem()
+	switch n := g.random.IntN(50); {
 	case n < 25:
 		return played(user, item)
 	case n < 37:
@@ -131,48 +131,48 @@ func (w soakWorld) ofItem() *skeinv1.Event {
 		return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: user, ItemId: item}}}
 	case n < 48:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Served{
-			Served: &skeinv1.Served{UserId: user, ItemIds: []string{item, w.item()}},
+			Served: &skeinv1.Served{UserId: user, ItemIds: []string{item, g.randomItem()}},
 		}}
 	case n < 49:
 		return &skeinv1.Event{Kind: &skeinv1.Event_ItemScored{
-			ItemScored: &skeinv1.ItemScored{ItemId: item, Score: w.random.Int64N(1000)},
+			ItemScored: &skeinv1.ItemScored{ItemId: item, Score: g.random.Int64N(1000)},
 		}}
 	}
 	return &skeinv1.Event{Kind: &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: user}}}
 }
 
-// soaking is the traffic of one soak.
-type soaking struct {
+// auditTraffic is the traffic of one soak.
+type auditTraffic struct {
 	api *command.Client
-	// calls were acknowledged.
-	calls atomic.Uint64
+	// ackedCalls were acknowledged.
+	ackedCalls atomic.Uint64
 }
 
-// soakCalls is how many calls a second each writer makes at most, soakEvents of how many events:
+// callsPerSecond is how many calls a second each writer makes at most, soakEvents of how many events:
 // more, and an hour of log could not be folded again in minutes, as the repair at the end does.
 const (
-	soakCalls  = 100
-	soakEvents = 10
-	// soakSays is the time between two reports on the progress of the soak.
-	soakSays = 30 * time.Second
+	callsPerSecond    = 100
+	meanEventsPerCall = 10
+	// reportInterval is the time between two reports on the progress of the soak.
+	reportInterval = 30 * time.Second
 )
 
-// write publishes what the world does until the context ends, some of it as history that comes
+// publishUntilDone publishes what the world does until the context ends, some of it as history that comes
 // late.
-func (f *soaking) write(ctx context.Context, t *testing.T, seed uint64) {
-	w := soakWorld{rand.New(rand.NewPCG(seed, 0))}
-	tick := time.NewTicker(time.Second / soakCalls)
+func (f *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed uint64) {
+	generator := eventGenerator{rand.New(rand.NewPCG(seed, 0))}
+	tick := time.NewTicker(time.Second / callsPerSecond)
 	defer tick.Stop()
 	for n := uint64(1); ; n++ {
 		// A late event may be about a user who was deleted, and is refused then.
 		req := &skeinv1.PublishRequest{AllowPartial: true}
-		for range 1 + w.random.IntN(2*soakEvents-1) {
-			req.Events = append(req.Events, w.event())
+		for range 1 + generator.random.IntN(2*meanEventsPerCall-1) {
+			req.Events = append(req.Events, generator.nextEvent())
 		}
 		if n%8 == 0 {
-			late := userFollowed(w.others())
+			late := userFollowed(generator.randomUsers())
 			late.Source, late.Offset = fmt.Sprint("old", seed), n
-			late.OccurredAt = timestamppb.New(time.Now().Add(-time.Duration(w.random.IntN(1000)) * time.Hour))
+			late.OccurredAt = timestamppb.New(time.Now().Add(-time.Duration(generator.random.IntN(1000)) * time.Hour))
 			req.Events = append(req.Events, late)
 		}
 		res, err := f.api.Events().Publish(ctx, connect.NewRequest(req))
@@ -191,7 +191,7 @@ func (f *soaking) write(ctx context.Context, t *testing.T, seed uint64) {
 				t.Error(err)
 				return
 			}
-			f.calls.Add(1)
+			f.ackedCalls.Add(1)
 		}
 		select {
 		case <-tick.C:
@@ -201,8 +201,8 @@ func (f *soaking) write(ctx context.Context, t *testing.T, seed uint64) {
 	}
 }
 
-// soakFor is how long traffic is audited; the environment may ask for more.
-func soakFor(t *testing.T) time.Duration {
+// soakDuration is how long traffic is audited; the environment may ask for more.
+func soakDuration(t *testing.T) time.Duration {
 	text := os.Getenv("SKEIN_SOAK")
 	if text == "" {
 		return 5 * time.Second // and for as long as a round takes then
@@ -222,58 +222,58 @@ func soakFor(t *testing.T) time.Duration {
 func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed := testSeed(t)
-	duration := soakFor(t)
+	duration := soakDuration(t)
 	t.Logf("it lasts %v", duration)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*duration+5*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*duration+5*waitLimit)
 	defer cancel()
-	small := inbox.DefaultSettings()
-	small.Threshold, small.Keep = 20, 50 // so that outboxes are pushed and pulled, and inboxes trimmed
+	inboxSettings := inbox.DefaultSettings()
+	inboxSettings.Threshold, inboxSettings.Keep = 20, 50 // so that outboxes are pushed and pulled, and inboxes trimmed
 	var running *service.Service
-	var log lockedBuffer
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		func(o *service.Options) {
-			o.Settings = all.Settings{Inbox: small}
-			o.Maintenance.AuditShare = 1
-			o.OfferedOperations = func(a *service.Service) service.OfferedOperations { running = a; return a.OfferedOperations() }
+	var log syncBuffer
+	api, stop := startService(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		func(serviceOptions *service.Options) {
+			serviceOptions.Settings = all.Settings{Inbox: inboxSettings}
+			serviceOptions.Maintenance.AuditShare = 1
+			serviceOptions.OfferedOperations = func(app *service.Service) service.OfferedOperations { running = app; return app.OfferedOperations() }
 		})
 	defer stop()
-	publish(t, api, userFollowed("quiet", "silent"))
+	mustPublish(t, api, userFollowed("quiet", "silent"))
 
-	f := &soaking{api: api}
-	working, rest := context.WithCancel(ctx)
+	traffic := &auditTraffic{api: api}
+	trafficCtx, stopTraffic := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for writer := range uint64(2) {
-		wg.Go(func() { f.write(working, t, seed+writer) })
+		wg.Go(func() { traffic.publishUntilDone(trafficCtx, t, seed+writer) })
 	}
 	defer wg.Wait()
-	defer rest()
+	defer stopTraffic()
 	began := time.Now()
-	demandQuiet(ctx, t, running, duration, rest)
-	st := running.Auditor.Status()
+	checkNoFindings(ctx, t, running, duration, stopTraffic)
+	status := running.Auditor.Status()
 	t.Logf("%v: %d calls, %d checks, %d rounds, the last in %v, up to %v verified", time.Since(began).Round(time.Second),
-		f.calls.Load(), st.Checks, st.Rounds, st.LastTook.Round(time.Millisecond), st.VerifiedAt)
+		traffic.ackedCalls.Load(), status.Checks, status.Rounds, status.LastTook.Round(time.Millisecond), status.VerifiedAt)
 	if t.Failed() {
 		t.Fatalf("the service says:\n%s", log.String())
 	}
-	demandFound(ctx, t, running, api, rest)
+	checkDamageIsFound(ctx, t, running, api, stopTraffic)
 }
 
-// demandQuiet demands that nothing is found for this long, and until a round is done and every
+// checkNoFindings demands that nothing is found for this long, and until a round is done and every
 // projection verified. If these are not done by then, they are done without traffic.
-func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, calm func()) {
+func checkNoFindings(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, stopTraffic func()) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	began := time.Now()
-	for said := began; ; {
-		st := running.Auditor.Status()
-		if time.Since(said) > soakSays {
-			said = time.Now()
+	for lastReport := began; ; {
+		status := running.Auditor.Status()
+		if time.Since(lastReport) > reportInterval {
+			lastReport = time.Now()
 			t.Logf("after %v: partition %d of round %d, %d checks, up to %v verified", time.Since(began).Round(time.Second),
-				st.Partition, st.Rounds, st.Checks, st.VerifiedAt)
+				status.Partition, status.Rounds, status.Checks, status.VerifiedAt)
 		}
-		if len(st.Findings) > 0 || st.Unexplained > 0 || sumOf(st.Differences) > 0 || sumOf(st.Repaired) > 0 {
-			t.Errorf("after %v: %+v", time.Since(began), st)
+		if len(status.Findings) > 0 || status.Unexplained > 0 || sumCounts(status.Differences) > 0 || sumCounts(status.Repaired) > 0 {
+			t.Errorf("after %v: %+v", time.Since(began), status)
 			return
 		}
 		if failed := running.Failed(); len(failed) > 0 {
@@ -282,28 +282,28 @@ func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, du
 		}
 		if time.Since(began) >= duration {
 			// The first rounds were over next to nothing.
-			if st.LastRound.Add(-st.LastTook).After(began.Add(duration/2)) && len(st.Verified) == len(running.Stores) {
+			if status.LastRound.Add(-status.LastTook).After(began.Add(duration/2)) && len(status.Verified) == len(running.Stores) {
 				return
 			}
-			calm()
+			stopTraffic()
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Errorf("%v after %v: %+v", ctx.Err(), time.Since(began), st)
+			t.Errorf("%v after %v: %+v", ctx.Err(), time.Since(began), status)
 			return
 		}
 	}
 }
 
-// demandFound takes a row from a store, and demands that the stores are found to disagree, that the
+// checkDamageIsFound takes a row from a store, and demands that the stores are found to disagree, that the
 // row comes back, and that nothing is left unexplained. A shadow may happen to repair the row
 // before an audit meets it: then it is taken again, and in the end without traffic, of which so
 // much may wait to be checked that shadows are always first.
-func demandFound(ctx context.Context, t *testing.T, running *service.Service, api *command.Client, calm func()) {
+func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Service, api *command.Client, stopTraffic func()) {
 	t.Helper()
-	live := running.Store("graph")
-	follower := func(rows projections.Reader) (key []byte, err error) {
+	graphStore := running.Store("graph")
+	findFollower := func(rows projections.Reader) (key []byte, err error) {
 		prefix := graph.FollowersPrefix(nil, "silent")
 		it := rows.Iter(prefix, projections.PrefixEnd(prefix))
 		if it.Next() {
@@ -313,15 +313,15 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 	}
 	for try := range 20 {
 		if try == 3 {
-			calm()
+			stopTraffic()
 		}
 		before := running.Auditor.Status()
-		err := live.Repair(ctx, func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
-			key, err := follower(rows)
+		err := graphStore.Repair(ctx, func(_ events.Cursor, rows projections.Reader, repair *store.Repair) error {
+			key, err := findFollower(rows)
 			if err == nil && key == nil {
 				err = fmt.Errorf("try %d: silent has no follower", try)
 			}
-			m.Delete(key)
+			repair.Delete(key)
 			return err
 		})
 		if err != nil {
@@ -334,19 +334,19 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 		}
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
-		var st audit.Status
-		for st = running.Auditor.Status(); st.Repaired["graph"] == before.Repaired["graph"]; st = running.Auditor.Status() {
+		var status audit.Status
+		for status = running.Auditor.Status(); status.Repaired["graph"] == before.Repaired["graph"]; status = running.Auditor.Status() {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
-				t.Fatalf("the row is not repaired: %+v", st)
+				t.Fatalf("the row is not repaired: %+v", status)
 			}
 		}
-		if st.Unexplained > 0 {
-			t.Errorf("unexplained: %s", st.LastFinding)
+		if status.Unexplained > 0 {
+			t.Errorf("unexplained: %s", status.LastFinding)
 		}
-		if st.Findings["graph"] > 0 {
-			t.Logf("found at try %d: %s", try, st.LastFinding)
+		if status.Findings["graph"] > 0 {
+			t.Logf("found at try %d: %s", try, status.LastFinding)
 			return
 		}
 		t.Logf("try %d: a shadow was first", try)
@@ -354,7 +354,7 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 	t.Error("an audit never met the row that was missing")
 }
 
-func sumOf(counts map[string]uint64) (sum uint64) {
+func sumCounts(counts map[string]uint64) (sum uint64) {
 	for _, n := range counts {
 		sum += n
 	}

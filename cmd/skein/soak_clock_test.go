@@ -15,27 +15,27 @@ import (
 	"time"
 )
 
-// clock is that of one process: the kernel's, and what a file says to add. As where the clock of a
+// processClock is that of one process: the kernel's, and what a file says to add. As where the clock of a
 // machine is set, timers and the time that has passed do not change.
-type clock struct {
+type processClock struct {
 	file string
-	page string // what the process answers by HTTP, with its time
+	url  string // what the process answers by HTTP, with its time
 }
 
-// clockEnv names the file to a program that [buildWithClock] has built.
-const clockEnv = "SKEIN_SOAK_CLOCK"
+// clockFileVar names the file to a program that [buildWithClock] has built.
+const clockFileVar = "SKEIN_SOAK_CLOCK"
 
 // newClock makes a clock that is right.
-func newClock(t *testing.T, file, page string) *clock {
+func newClock(t *testing.T, file, page string) *processClock {
 	t.Helper()
 	if err := os.WriteFile(file, make([]byte, 8), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &clock{file, page}
+	return &processClock{file, page}
 }
 
-// set sets it ahead, or back.
-func (c *clock) set(by time.Duration) error {
+// setOffset sets it ahead, or back.
+func (c *processClock) setOffset(by time.Duration) error {
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -45,11 +45,11 @@ func (c *clock) set(by time.Duration) error {
 	return err
 }
 
-// shows is how far ahead the clock is in what the process answers.
-func (c *clock) shows(ctx context.Context) (time.Duration, error) {
+// measureOffset is how far ahead the clock is in what the process answers.
+func (c *processClock) measureOffset(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.page, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -62,32 +62,32 @@ func (c *clock) shows(ctx context.Context) (time.Duration, error) {
 	return time.Until(at).Round(time.Second), err
 }
 
-// jump sets the clock of a process by up to so much, ahead or back, for a while. The proof is the
+// jumpClock sets the clock of a process by up to so much, ahead or back, for a while. The proof is the
 // date of its answers.
-func (c *campaign) jump(p *process, most time.Duration) (string, error) {
+func (c *faultSoak) jumpClock(p *soakProcess, most time.Duration) (string, error) {
 	by := time.Minute + time.Duration(c.random.Int64N(int64(most-time.Minute))).Truncate(time.Second)
 	if c.random.IntN(2) == 0 {
 		by = -by
 	}
-	if err := p.clock.set(by); err != nil {
+	if err := p.clock.setOffset(by); err != nil {
 		return "", err
 	}
-	pause(c.ctx, c.hold(20*time.Second))
-	shown, err := p.clock.shows(c.ctx)
+	sleepOrDone(c.ctx, c.faultDuration(20*time.Second))
+	shown, err := p.clock.measureOffset(c.ctx)
 	if off := shown - by; err == nil && (off < -readTime || off > readTime) {
 		err = fmt.Errorf("the clock of %s is %v ahead, not %v", p.name, shown, by)
 	}
-	if back := p.clock.set(0); err == nil {
+	if back := p.clock.setOffset(0); err == nil {
 		err = back
 	}
 	return fmt.Sprintf("%s: a date %v ahead", p.name, shown), err
 }
 
-// buildWithClock builds a program whose time.Now adds what the file of [clockEnv] holds: seconds,
+// buildWithClock builds a program whose time.Now adds what the file of [clockFileVar] holds: seconds,
 // as an integer of 64 bits.
 func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	t.Helper()
-	root, err := tool(t.Context(), "go", "env", "GOROOT")
+	root, err := runTool(t.Context(), "go", "env", "GOROOT")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{now: patched, ahead: clockAhead, overlay: string(list)} {
+	for path, content := range map[string]string{now: patched, ahead: clockSource, overlay: string(list)} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	return buildProgram(t, dir, name, pkg, "-overlay", overlay)
 }
 
-const clockAhead = `package time
+const clockSource = `package time
 
 import (
 	"syscall"
@@ -126,7 +126,7 @@ import (
 var clockAhead = mapClock()
 
 func mapClock() *int64 {
-	path, ok := syscall.Getenv("` + clockEnv + `")
+	path, ok := syscall.Getenv("` + clockFileVar + `")
 	if !ok {
 		return new(int64)
 	}

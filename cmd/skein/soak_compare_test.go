@@ -14,53 +14,53 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ask asks for what contains all that the realm holds, again and again until there is an answer;
+// askUntilAnswered asks for what contains all that the realm holds, again and again until there is an answer;
 // nil means there is none to be had.
-func ask[Req, Res any](ctx context.Context, w *realm, name string, of func(*command.Client) command.Method[Req, Res], req *Req) *Res {
+func askUntilAnswered[Req, Res any](ctx context.Context, w *soakWriter, name string, methodOf func(*command.Client) command.Method[Req, Res], req *Req) *Res {
 	for ctx.Err() == nil {
-		api := w.f.doors[w.random.IntN(len(w.f.doors))]
+		api := w.soak.clients[w.random.IntN(len(w.soak.clients))]
 		call, cancel := context.WithTimeout(ctx, readTime)
-		res, err := of(api)(call, connect.NewRequest(req))
+		res, err := methodOf(api)(call, connect.NewRequest(req))
 		cancel()
 		if err == nil {
-			w.f.did(name)
-			w.f.reads.answered()
+			w.soak.countOperation(name)
+			w.soak.readGaps.recordAnswer()
 			return res.Msg
 		}
-		if !w.f.failed(ctx, name+" in "+w.name, err) {
+		if !w.soak.recordError(ctx, name+" in "+w.name, err) {
 			return nil
 		}
-		pause(ctx, 50*time.Millisecond)
+		sleepOrDone(ctx, 50*time.Millisecond)
 	}
 	return nil
 }
 
-// same compares a list with what the ledger says.
-func (w *realm) same(what string, want, got []string) {
+// compareList compares a list with what the ledger says.
+func (w *soakWriter) compareList(what string, want, got []string) {
 	if slices.Equal(want, got) {
 		return
 	}
-	v := isWrong
+	kind := isWrong
 	for _, entry := range want {
 		if !slices.Contains(got, entry) {
-			v = isLost
+			kind = isLost
 		}
 	}
-	w.f.accuse(v, "%s at %s: %s (-ledger +answer):\n%s", w.name, w.position, what, gocmp.Diff(want, got))
+	w.soak.reportFinding(kind, "%s at %s: %s (-ledger +answer):\n%s", w.name, w.lastPosition, what, gocmp.Diff(want, got))
 }
 
-func (w *realm) sameCount(what string, want, got int64) {
+func (w *soakWriter) compareCount(what string, want, got int64) {
 	if want > got {
-		w.f.accuse(isLost, "%s at %s: %s is %d, not %d", w.name, w.position, what, got, want)
+		w.soak.reportFinding(isLost, "%s at %s: %s is %d, not %d", w.name, w.lastPosition, what, got, want)
 	} else if want < got {
-		w.f.accuse(isWrong, "%s at %s: %s is %d, not %d", w.name, w.position, what, got, want)
+		w.soak.reportFinding(isWrong, "%s at %s: %s is %d, not %d", w.name, w.lastPosition, what, got, want)
 	}
 }
 
 // compareSome compares some answers.
-func (w *realm) compareSome(ctx context.Context) {
+func (w *soakWriter) compareSome(ctx context.Context) {
 	for range 2 {
-		user := w.someone()
+		user := w.randomUser()
 		switch w.random.IntN(8) {
 		case 0:
 			w.comparePairs(ctx)
@@ -83,10 +83,10 @@ func (w *realm) compareSome(ctx context.Context) {
 }
 
 // compareAll compares all that can be asked about the realm.
-func (w *realm) compareAll(ctx context.Context) {
+func (w *soakWriter) compareAll(ctx context.Context) {
 	w.comparePairs(ctx)
 	w.compareCounts(ctx)
-	for n := range realmUsers {
+	for n := range usersPerWriter {
 		user := w.user(n)
 		w.compareFollowers(ctx, user)
 		w.compareFollowing(ctx, user)
@@ -96,29 +96,27 @@ func (w *realm) compareAll(ctx context.Context) {
 		w.compareSeen(ctx, user)
 		w.compareServed(ctx, user)
 	}
-	w.f.did("whole realms compared")
+	w.soak.countOperation("whole realms compared")
 }
 
 // comparePairs compares all follows between all users.
-func (w *realm) comparePairs(ctx context.Context) {
-	req := &skeinv1.CheckFollowsRequest{AtLeast: w.position}
+func (w *soakWriter) comparePairs(ctx context.Context) {
+	req := &skeinv1.CheckFollowsRequest{AtLeast: w.lastPosition}
 	var names, want, got []string
-	for a := range realmUsers {
-		for b := range realmUsers {
+	for a := range usersPerWriter {
+		for b := range usersPerWriter {
 			if a == b {
 				continue
 			}
-			req.Pairs = append(req.Pairs, &skeinv1.FollowPair{
-				UserId: w.user(a), Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: w.user(b)},
-			})
+			req.Pairs = append(req.Pairs, userPair(w.user(a), w.user(b)))
 			name := w.user(a) + " → " + w.user(b)
 			names = append(names, name)
-			if _, follows := w.ledger.follows[[2]string{w.user(a), w.user(b)}]; follows {
+			if _, follows := w.expected.followedAt[[2]string{w.user(a), w.user(b)}]; follows {
 				want = append(want, name)
 			}
 		}
 	}
-	res := ask(ctx, w, "CheckFollows", func(c *command.Client) command.Method[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse] {
+	res := askUntilAnswered(ctx, w, "CheckFollows", func(c *command.Client) command.Method[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse] {
 		return c.Graph().CheckFollows
 	}, req)
 	if res == nil {
@@ -129,17 +127,17 @@ func (w *realm) comparePairs(ctx context.Context) {
 			got = append(got, names[i])
 		}
 	}
-	w.same("follows", want, got)
+	w.compareList("follows", want, got)
 }
 
 // pageSize is now and then so small that a list has many pages.
-func (w *realm) pageSize() int32 { return int32([...]int{3, 5, 100}[w.random.IntN(3)]) }
+func (w *soakWriter) pageSize() int32 { return int32([...]int{3, 5, 100}[w.random.IntN(3)]) }
 
-func (w *realm) compareFollowers(ctx context.Context, user string) {
-	req := &skeinv1.ListFollowersRequest{UserId: user, AtLeast: w.position, PageSize: w.pageSize()}
+func (w *soakWriter) compareFollowers(ctx context.Context, user string) {
+	req := &skeinv1.ListFollowersRequest{UserId: user, AtLeast: w.lastPosition, PageSize: w.pageSize()}
 	var got []string
 	for more := true; more; more = req.PageToken != "" {
-		res := ask(ctx, w, "ListFollowers", func(c *command.Client) command.Method[skeinv1.ListFollowersRequest, skeinv1.ListFollowersResponse] {
+		res := askUntilAnswered(ctx, w, "ListFollowers", func(c *command.Client) command.Method[skeinv1.ListFollowersRequest, skeinv1.ListFollowersResponse] {
 			return c.Graph().ListFollowers
 		}, req)
 		if res == nil {
@@ -148,17 +146,17 @@ func (w *realm) compareFollowers(ctx context.Context, user string) {
 		for _, e := range res.GetEntries() {
 			got = append(got, e.GetUserId())
 		}
-		w.sameCount("length of the followers of "+user, int64(len(w.ledger.followers(user))), int64(res.GetTotalSize()))
+		w.compareCount("length of the followers of "+user, int64(len(w.expected.followers(user))), int64(res.GetTotalSize()))
 		req.PageToken = res.GetNextPageToken()
 	}
-	w.same("followers of "+user, w.ledger.followers(user), got)
+	w.compareList("followers of "+user, w.expected.followers(user), got)
 }
 
-func (w *realm) compareFollowing(ctx context.Context, user string) {
-	req := &skeinv1.ListFollowingRequest{UserId: user, AtLeast: w.position, PageSize: w.pageSize()}
+func (w *soakWriter) compareFollowing(ctx context.Context, user string) {
+	req := &skeinv1.ListFollowingRequest{UserId: user, AtLeast: w.lastPosition, PageSize: w.pageSize()}
 	var got []string
 	for more := true; more; more = req.PageToken != "" {
-		res := ask(ctx, w, "ListFollowing", func(c *command.Client) command.Method[skeinv1.ListFollowingRequest, skeinv1.ListFollowingResponse] {
+		res := askUntilAnswered(ctx, w, "ListFollowing", func(c *command.Client) command.Method[skeinv1.ListFollowingRequest, skeinv1.ListFollowingResponse] {
 			return c.Graph().ListFollowing
 		}, req)
 		if res == nil {
@@ -169,16 +167,16 @@ func (w *realm) compareFollowing(ctx context.Context, user string) {
 		}
 		req.PageToken = res.GetNextPageToken()
 	}
-	w.same("followees of "+user, w.ledger.following(user), got)
+	w.compareList("followees of "+user, w.expected.following(user), got)
 }
 
 // compareRelations compares blocks and mutes.
-func (w *realm) compareRelations(ctx context.Context, viewer string) {
-	req := &skeinv1.BatchGetRelationshipsRequest{ViewerId: viewer, AtLeast: w.position}
-	for n := range realmUsers {
+func (w *soakWriter) compareRelations(ctx context.Context, viewer string) {
+	req := &skeinv1.BatchGetRelationshipsRequest{ViewerId: viewer, AtLeast: w.lastPosition}
+	for n := range usersPerWriter {
 		req.UserIds = append(req.UserIds, w.user(n))
 	}
-	res := ask(ctx, w, "BatchGetRelationships",
+	res := askUntilAnswered(ctx, w, "BatchGetRelationships",
 		func(c *command.Client) command.Method[skeinv1.BatchGetRelationshipsRequest, skeinv1.BatchGetRelationshipsResponse] {
 			return c.Graph().BatchGetRelationships
 		}, req)
@@ -194,10 +192,10 @@ func (w *realm) compareRelations(ctx context.Context, viewer string) {
 	for i, r := range res.GetRelationships() {
 		user := req.UserIds[i]
 		there, back := [2]string{viewer, user}, [2]string{user, viewer}
-		add(&want, user, w.ledger.blocks[there], w.ledger.blocks[back], w.ledger.mutes[there])
+		add(&want, user, w.expected.blocks[there], w.expected.blocks[back], w.expected.mutes[there])
 		add(&got, r.GetUserId(), r.GetBlocking(), r.GetBlockedBy(), r.GetMuting())
 	}
-	w.same("relations of "+viewer, want, got)
+	w.compareList("relations of "+viewer, want, got)
 }
 
 func entries(pins []*skeinv1.FeedEntry) (all []string) {
@@ -207,11 +205,11 @@ func entries(pins []*skeinv1.FeedEntry) (all []string) {
 	return all
 }
 
-func (w *realm) compareFeed(ctx context.Context, reader string) {
-	req := &skeinv1.ReadFeedRequest{ReaderId: reader, AtLeast: w.position, PageSize: 10 * w.pageSize()}
+func (w *soakWriter) compareFeed(ctx context.Context, reader string) {
+	req := &skeinv1.ReadFeedRequest{ReaderId: reader, AtLeast: w.lastPosition, PageSize: 10 * w.pageSize()}
 	var got []string
 	for {
-		res := ask(ctx, w, "ReadFeed", func(c *command.Client) command.Method[skeinv1.ReadFeedRequest, skeinv1.ReadFeedResponse] {
+		res := askUntilAnswered(ctx, w, "ReadFeed", func(c *command.Client) command.Method[skeinv1.ReadFeedRequest, skeinv1.ReadFeedResponse] {
 			return c.Feed().ReadFeed
 		}, req)
 		if res == nil {
@@ -219,9 +217,9 @@ func (w *realm) compareFeed(ctx context.Context, reader string) {
 		}
 		if c := res.GetCompleteness(); c != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
 			// It says that it is no exact answer: begun again, it will be one.
-			w.f.did("ReadFeed, " + c.String())
+			w.soak.countOperation("ReadFeed, " + c.String())
 			req.Start, got = nil, nil
-			pause(ctx, 50*time.Millisecond)
+			sleepOrDone(ctx, 50*time.Millisecond)
 			continue
 		}
 		got = append(got, entries(res.GetEntries())...)
@@ -230,16 +228,16 @@ func (w *realm) compareFeed(ctx context.Context, reader string) {
 		}
 		req.Start = &skeinv1.ReadFeedRequest_PageToken{PageToken: res.GetNextPageToken()}
 	}
-	w.same("feed of "+reader, w.ledger.feed(reader), got)
+	w.compareList("feed of "+reader, w.expected.feed(reader), got)
 }
 
-func (w *realm) comparePins(ctx context.Context, owner string) {
+func (w *soakWriter) comparePins(ctx context.Context, owner string) {
 	req := &skeinv1.ListPinsRequest{
-		Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: owner}, AtLeast: w.position, PageSize: 5 * w.pageSize(),
+		Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: owner}, AtLeast: w.lastPosition, PageSize: 5 * w.pageSize(),
 	}
 	var got []string
 	for more := true; more; more = req.PageToken != "" {
-		res := ask(ctx, w, "ListPins", func(c *command.Client) command.Method[skeinv1.ListPinsRequest, skeinv1.ListPinsResponse] {
+		res := askUntilAnswered(ctx, w, "ListPins", func(c *command.Client) command.Method[skeinv1.ListPinsRequest, skeinv1.ListPinsResponse] {
 			return c.Feed().ListPins
 		}, req)
 		if res == nil {
@@ -248,16 +246,16 @@ func (w *realm) comparePins(ctx context.Context, owner string) {
 		got = append(got, entries(res.GetEntries())...)
 		req.PageToken = res.GetNextPageToken()
 	}
-	w.same("pins of "+owner, w.ledger.ownPins(owner), got)
+	w.compareList("pins of "+owner, w.expected.pinsOf(owner), got)
 }
 
 // compareSeen asks about all items, and as many that no user has ever played.
-func (w *realm) compareSeen(ctx context.Context, user string) {
-	req := &skeinv1.FilterSeenRequest{UserId: user, AtLeast: w.position, IgnoreServed: true}
-	for n := range realmItems {
-		req.ItemIds = append(req.ItemIds, w.item(n), fmt.Sprintf("%s-never%d-%d", w.name, w.batches, n))
+func (w *soakWriter) compareSeen(ctx context.Context, user string) {
+	req := &skeinv1.FilterSeenRequest{UserId: user, AtLeast: w.lastPosition, IgnoreServed: true}
+	for n := range itemsPerWriter {
+		req.ItemIds = append(req.ItemIds, w.item(n), fmt.Sprintf("%s-never%d-%d", w.name, w.batchCount, n))
 	}
-	res := ask(ctx, w, "FilterSeen", func(c *command.Client) command.Method[skeinv1.FilterSeenRequest, skeinv1.FilterSeenResponse] {
+	res := askUntilAnswered(ctx, w, "FilterSeen", func(c *command.Client) command.Method[skeinv1.FilterSeenRequest, skeinv1.FilterSeenResponse] {
 		return c.Seen().FilterSeen
 	}, req)
 	if res == nil {
@@ -269,9 +267,9 @@ func (w *realm) compareSeen(ctx context.Context, user string) {
 	}
 	taken, candidates := 0, 0
 	for i, item := range req.ItemIds {
-		if w.ledger.plays[[2]string{user, item}] > 0 {
+		if w.expected.plays[[2]string{user, item}] > 0 {
 			if unseen[i] {
-				w.f.accuse(isLost, "%s at %s: %s has played %s, and it is unseen", w.name, w.position, user, item)
+				w.soak.reportFinding(isLost, "%s at %s: %s has played %s, and it is unseen", w.name, w.lastPosition, user, item)
 			}
 			continue
 		}
@@ -280,39 +278,39 @@ func (w *realm) compareSeen(ctx context.Context, user string) {
 			taken++
 		}
 	}
-	w.f.mu.Lock()
-	defer w.f.mu.Unlock()
-	w.f.taken += taken
-	w.f.candidates += candidates
+	w.soak.mu.Lock()
+	defer w.soak.mu.Unlock()
+	w.soak.falselySeen += taken
+	w.soak.unseenAsked += candidates
 }
 
-func (w *realm) compareServed(ctx context.Context, user string) {
-	res := ask(ctx, w, "ListServed", func(c *command.Client) command.Method[skeinv1.ListServedRequest, skeinv1.ListServedResponse] {
+func (w *soakWriter) compareServed(ctx context.Context, user string) {
+	res := askUntilAnswered(ctx, w, "ListServed", func(c *command.Client) command.Method[skeinv1.ListServedRequest, skeinv1.ListServedResponse] {
 		return c.Seen().ListServed
-	}, &skeinv1.ListServedRequest{UserId: user, AtLeast: w.position})
+	}, &skeinv1.ListServedRequest{UserId: user, AtLeast: w.lastPosition})
 	if res != nil {
-		w.same("serves of "+user, w.ledger.served[user], res.GetItemIds())
+		w.compareList("serves of "+user, w.expected.served[user], res.GetItemIds())
 	}
 }
 
 // compareCounts compares the counts of all users and items, and those of whole batches.
-func (w *realm) compareCounts(ctx context.Context) {
-	req := &skeinv1.BatchGetCountersRequest{AtLeast: w.position}
+func (w *soakWriter) compareCounts(ctx context.Context) {
+	req := &skeinv1.BatchGetCountersRequest{AtLeast: w.lastPosition}
 	var want []*skeinv1.Counters
 	var names []string
 	add := func(name string, key *skeinv1.CounterKey, c *skeinv1.Counters) {
 		names, req.Keys, want = append(names, name), append(req.Keys, key), append(want, c)
 	}
-	for n := range realmUsers {
-		add(w.user(n), countUser(w.user(n)), w.ledger.ofUser(w.user(n)))
+	for n := range usersPerWriter {
+		add(w.user(n), userKey(w.user(n)), w.expected.userCounters(w.user(n)))
 	}
-	for n := range realmItems {
-		add(w.item(n), countItem(w.item(n)), w.ledger.ofItem(w.item(n)))
+	for n := range itemsPerWriter {
+		add(w.item(n), itemKey(w.item(n)), w.expected.itemCounters(w.item(n)))
 	}
 	for n := range 2 {
-		add(w.bell(n), countItem(w.bell(n)), w.ledger.ofItem(w.bell(n)))
+		add(w.batchMarker(n), itemKey(w.batchMarker(n)), w.expected.itemCounters(w.batchMarker(n)))
 	}
-	res := ask(ctx, w, "BatchGetCounters", func(c *command.Client) command.Method[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse] {
+	res := askUntilAnswered(ctx, w, "BatchGetCounters", func(c *command.Client) command.Method[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse] {
 		return c.Counters().BatchGetCounters
 	}, req)
 	if res == nil {
@@ -320,12 +318,12 @@ func (w *realm) compareCounts(ctx context.Context) {
 	}
 	for i, got := range res.GetCounters() {
 		if diff := gocmp.Diff(want[i], got, protocmp.Transform()); diff != "" {
-			v := isWrong
+			kind := isWrong
 			if got.GetPlayCount() < want[i].GetPlayCount() || got.GetPinCount() < want[i].GetPinCount() ||
-				got.GetFollowerCount() < want[i].GetFollowerCount() || likesOf(got) < likesOf(want[i]) {
-				v = isLost
+				got.GetFollowerCount() < want[i].GetFollowerCount() || likeCount(got) < likeCount(want[i]) {
+				kind = isLost
 			}
-			w.f.accuse(v, "%s at %s: counts of %s (-ledger +answer):\n%s", w.name, w.position, names[i], diff)
+			w.soak.reportFinding(kind, "%s at %s: counts of %s (-ledger +answer):\n%s", w.name, w.lastPosition, names[i], diff)
 		}
 	}
 }

@@ -22,11 +22,11 @@ import (
 // power cut.
 type loopDisk struct {
 	image, dir string
-	filler     string
+	fillerPath string
 }
 
-// tool runs a tool to its end.
-func tool(ctx context.Context, name string, args ...string) (string, error) {
+// runTool runs a tool to its end.
+func runTool(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s %v: %w: %s", name, args, err, bytes.TrimSpace(out))
@@ -36,27 +36,27 @@ func tool(ctx context.Context, name string, args ...string) (string, error) {
 
 // newLoopDisk makes and mounts one of so many MiB. It needs a user who may mount.
 func newLoopDisk(dir string, mib int64) (*loopDisk, error) {
-	d := &loopDisk{image: dir + ".img", dir: dir, filler: filepath.Join(dir, "filler")}
+	d := &loopDisk{image: dir + ".img", dir: dir, fillerPath: filepath.Join(dir, "filler")}
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, mib<<20)); err != nil {
 		return nil, err
 	}
-	if _, err := tool(context.Background(), "mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
+	if _, err := runTool(context.Background(), "mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
 		return nil, err
 	}
 	return d, d.mount()
 }
 
 func (d *loopDisk) mount() error {
-	_, err := tool(context.Background(), "mount", "-o", "loop", d.image, d.dir)
+	_, err := runTool(context.Background(), "mount", "-o", "loop", d.image, d.dir)
 	return err
 }
 
 func (d *loopDisk) unmount() (err error) {
 	for range 50 { // a process that was killed just now may still be let go of
-		if _, err = tool(context.Background(), "umount", d.dir); err == nil {
+		if _, err = runTool(context.Background(), "umount", d.dir); err == nil {
 			return nil
 		}
-		pause(context.Background(), 100*time.Millisecond)
+		sleepOrDone(context.Background(), 100*time.Millisecond)
 	}
 	return err
 }
@@ -64,8 +64,8 @@ func (d *loopDisk) unmount() (err error) {
 // remove unmounts the disk and gives back what it took.
 func (d *loopDisk) remove() error { return errors.Join(d.unmount(), os.Remove(d.image)) }
 
-// free returns how many bytes are free.
-func (d *loopDisk) free() (uint64, error) {
+// freeBytes returns how many bytes are free.
+func (d *loopDisk) freeBytes() (uint64, error) {
 	var st unix.Statfs_t
 	err := unix.Statfs(d.dir, &st)
 	return st.Bavail * uint64(st.Bsize), err
@@ -74,12 +74,12 @@ func (d *loopDisk) free() (uint64, error) {
 // fill takes all that is left of the disk, to the last byte: at once what can be had at once, then
 // by writing.
 func (d *loopDisk) fill() error {
-	f, err := os.OpenFile(d.filler, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(d.fillerPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if free, err := d.free(); err == nil && free > 8<<20 {
+	if free, err := d.freeBytes(); err == nil && free > 8<<20 {
 		info, err := f.Stat()
 		if err != nil {
 			return err
@@ -99,21 +99,21 @@ func (d *loopDisk) fill() error {
 	return nil
 }
 
-// full fills the disk again and again, since others give back what they have, until it is full at a
+// fillToLastByte fills the disk again and again, since others give back what they have, until it is full at a
 // glance.
-func (d *loopDisk) full(ctx context.Context) error {
+func (d *loopDisk) fillToLastByte(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := d.fill(); err != nil {
 			return err
 		}
-		if free, err := d.free(); err != nil || free == 0 {
+		if free, err := d.freeBytes(); err != nil || free == 0 {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-func (d *loopDisk) empty() error { return os.Remove(d.filler) }
+func (d *loopDisk) removeFiller() error { return os.Remove(d.fillerPath) }
 
 // cutPower makes the file system forget, at once, all that was not written through to the disk:
 // EXT4_IOC_SHUTDOWN without a flush of its journal. The proof is that nothing can be written any
@@ -145,7 +145,7 @@ func (d *loopDisk) restorePower() error {
 
 // device returns the number of the loop device.
 func (d *loopDisk) device() (string, error) {
-	out, err := tool(context.Background(), "losetup", "-n", "-O", "NAME", "-j", d.image)
+	out, err := runTool(context.Background(), "losetup", "-n", "-O", "NAME", "-j", d.image)
 	if err != nil {
 		return "", err
 	}
@@ -153,9 +153,9 @@ func (d *loopDisk) device() (string, error) {
 	return strings.TrimSpace(string(number)), err
 }
 
-// slow limits what a process writes to the disk, to so many bytes a second, until the end. The
+// limitWrites limits what a process writes to the disk, to so many bytes a second, until the end. The
 // proof is what the kernel has counted there. It needs the blkio controller of cgroups, version 1.
-func (d *loopDisk) slow(pid, bytesPerSecond int) (end func() (proof string, err error), err error) {
+func (d *loopDisk) limitWrites(pid, bytesPerSecond int) (end func() (proof string, err error), err error) {
 	const root = "/sys/fs/cgroup/blkio"
 	group := filepath.Join(root, fmt.Sprint("skein-soak-", pid))
 	device, err := d.device()
@@ -176,7 +176,7 @@ func (d *loopDisk) slow(pid, bytesPerSecond int) (end func() (proof string, err 
 			if rerr := os.Remove(group); rerr == nil || errors.Is(rerr, os.ErrNotExist) {
 				break
 			}
-			pause(context.Background(), 20*time.Millisecond)
+			sleepOrDone(context.Background(), 20*time.Millisecond)
 		}
 		for line := range strings.Lines(string(counted)) {
 			if part := strings.Fields(line); len(part) == 3 && part[0] == device && part[1] == "Write" && part[2] != "0" {
@@ -187,9 +187,9 @@ func (d *loopDisk) slow(pid, bytesPerSecond int) (end func() (proof string, err 
 	}, err
 }
 
-// inject has strace do something to calls of a process to the kernel, until the end. The proof is
+// attachStrace has strace do something to calls of a process to the kernel, until the end. The proof is
 // the number of calls that strace says it has done it to.
-func inject(pid int, what, mark, log string) (end func() (proof string, err error), err error) {
+func attachStrace(pid int, what, mark, log string) (end func() (proof string, err error), err error) {
 	cmd := exec.CommandContext(context.Background(), "strace", "-f", "-qq", "-p", strconv.Itoa(pid), "-o", log,
 		"-e", "trace=fsync,fdatasync,sync_file_range", "-e", "inject=fsync,fdatasync,sync_file_range:"+what)
 	var says bytes.Buffer
@@ -215,11 +215,11 @@ func inject(pid int, what, mark, log string) (end func() (proof string, err erro
 	}, nil
 }
 
-// state returns the state of a process: T is stopped.
-func state(pid int) string { return stateIn(fmt.Sprintf("/proc/%d/status", pid)) }
+// processState returns the state of a process: T is stopped.
+func processState(pid int) string { return readState(fmt.Sprintf("/proc/%d/status", pid)) }
 
-// stateIn returns the state of a process or thread by its file.
-func stateIn(path string) string {
+// readState returns the state of a process or thread by its file.
+func readState(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()

@@ -22,45 +22,45 @@ import (
 // The soak torments real programs under traffic, for as long as it is asked to: task soak:faults.
 // It needs Linux, root, strace and cgroups of version 1. docs/reliability.md says what it shows.
 
-// campaign is the controller of one soak. All that it chooses follows from the seed.
-type campaign struct {
-	t      *testing.T
-	ctx    context.Context
-	seed   uint64
-	length time.Duration
-	random *rand.Rand
-	soak   *soak
-	cancel context.CancelFunc
-	gone   chan struct{} // closed when the traffic has ended
+// faultSoak is the controller of one soak. All that it chooses follows from the seed.
+type faultSoak struct {
+	t            *testing.T
+	ctx          context.Context
+	seed         uint64
+	length       time.Duration
+	random       *rand.Rand
+	traffic      *soakTraffic
+	cancel       context.CancelFunc
+	trafficEnded chan struct{} // closed when the traffic has ended
 
-	processes []*process
+	processes []*soakProcess
 	kinds     []faultKind
 	began     time.Time
 
-	mu    sync.Mutex
-	kept  map[string]*faultRecord
-	ends  map[string]int // how often a process has ended by itself
-	spoke string         // what is done to the processes now
-	fatal bool           // whether a process may end by itself now
+	mu              sync.Mutex
+	records         map[string]*faultRecord
+	unexpectedExits map[string]int // how often a process has ended by itself
+	currentFault    string         // what is done to the processes now
+	mayExit         bool           // whether a process may end by itself now
 }
 
 // faultKind is a kind of fault. strike injects one, heals it, and returns the proof that it has
 // fired.
 type faultKind struct {
 	name   string
-	strike func() (proof string, err error)
-	// ends reports that a process may end by itself in it.
-	ends bool
+	inject func() (proof string, err error)
+	// mayExit reports that a process may end by itself in it.
+	mayExit bool
 }
 
 // faultRecord is what is reported of a kind.
 type faultRecord struct {
-	injected, fired                     int
-	withoutWrite, withoutRead, recovery time.Duration
-	proof                               string
+	injected, proven                                 int
+	longestWriteGap, longestReadGap, longestRecovery time.Duration
+	proof                                            string
 }
 
-func fromEnv(t *testing.T) (length time.Duration, seed uint64) {
+func soakLengthAndSeed(t *testing.T) (length time.Duration, seed uint64) {
 	t.Helper()
 	length, seed = 3*time.Minute, testSeed(t)
 	var err error
@@ -77,58 +77,58 @@ func fromEnv(t *testing.T) (length time.Duration, seed uint64) {
 	return length, seed
 }
 
-func newCampaign(t *testing.T) *campaign {
+func newFaultSoak(t *testing.T) *faultSoak {
 	t.Helper()
-	length, seed := fromEnv(t)
+	length, seed := soakLengthAndSeed(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &campaign{
+	c := &faultSoak{
 		t: t, ctx: ctx, cancel: cancel, seed: seed, length: length, random: rand.New(rand.NewPCG(seed, 0)),
-		kept: map[string]*faultRecord{}, ends: map[string]int{}, gone: make(chan struct{}),
+		records: map[string]*faultRecord{}, unexpectedExits: map[string]int{}, trafficEnded: make(chan struct{}),
 	}
 	t.Cleanup(cancel)
 	return c
 }
 
-// hold is how long a fault lasts: up to so long in a soak of an hour, less in a short one.
-func (c *campaign) hold(most time.Duration) time.Duration {
+// faultDuration is how long a fault lasts: up to so long in a soak of an hour, less in a short one.
+func (c *faultSoak) faultDuration(most time.Duration) time.Duration {
 	if c.length < 20*time.Minute {
 		most = min(most, 4*time.Second)
 	}
 	return 500*time.Millisecond + time.Duration(c.random.Int64N(int64(most)))
 }
 
-// rest waits between faults.
-func (c *campaign) rest(most time.Duration) {
-	pause(c.ctx, time.Duration(c.random.Int64N(int64(most))))
+// pauseUpTo waits between faults.
+func (c *faultSoak) pauseUpTo(most time.Duration) {
+	sleepOrDone(c.ctx, time.Duration(c.random.Int64N(int64(most))))
 }
 
-// died notes that a process has ended by itself.
-func (c *campaign) died(p *process, how string) {
+// recordExit notes that a process has ended by itself.
+func (c *faultSoak) recordExit(p *soakProcess, how string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ends[fmt.Sprintf("%s in %q", p.name, c.spoke)]++
-	if !c.fatal {
-		c.t.Errorf("%s ended by itself in %q: %s\n%s", p.name, c.spoke, how, strings.Join(tail(p.log, 15), "\n"))
+	c.unexpectedExits[fmt.Sprintf("%s in %q", p.name, c.currentFault)]++
+	if !c.mayExit {
+		c.t.Errorf("%s ended by itself in %q: %s\n%s", p.name, c.currentFault, how, strings.Join(lastLines(p.logPath, 15), "\n"))
 	}
 }
 
-func tail(path string, n int) []string {
+func lastLines(path string, n int) []string {
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[max(0, len(lines)-n):]
 }
 
-// begin begins the traffic through these addresses. Answers are parted as [soak] says.
-func (c *campaign) begin(doors []*command.Client, parted bool) {
-	c.kinds = c.chosen()
-	c.soak = newSoak(c.seed, 6, doors, c.t.Logf)
-	c.soak.parted = parted
+// startTraffic begins the traffic through these addresses. Answers are parted as [traffic] says.
+func (c *faultSoak) startTraffic(clients []*command.Client, mixesPositions bool) {
+	c.kinds = c.selectedKinds()
+	c.traffic = newSoakTraffic(c.seed, 6, clients, c.t.Logf)
+	c.traffic.mixesPositions = mixesPositions
 	c.began = time.Now()
 	go func() {
-		defer close(c.gone)
-		c.soak.run(c.ctx, 40*time.Millisecond)
+		defer close(c.trafficEnded)
+		c.traffic.run(c.ctx, 40*time.Millisecond)
 	}()
-	if err := c.soak.equalWithin(c.ctx, recoveryTime); err != nil {
+	if err := c.traffic.compareAllWithin(c.ctx, recoveryTime); err != nil {
 		c.t.Fatalf("before any fault: %v", err)
 	}
 }
@@ -137,61 +137,61 @@ func (c *campaign) begin(doors []*command.Client, parted bool) {
 // healed.
 const recoveryTime = 4 * time.Minute
 
-// do injects a fault, and has everything compared when it is healed.
-func (c *campaign) do(kind faultKind) bool {
+// injectAndCompare injects a fault, and has everything compared when it is healed.
+func (c *faultSoak) injectAndCompare(kind faultKind) bool {
 	c.mu.Lock()
-	r := c.kept[kind.name]
-	if r == nil {
-		r = &faultRecord{}
-		c.kept[kind.name] = r
+	record := c.records[kind.name]
+	if record == nil {
+		record = &faultRecord{}
+		c.records[kind.name] = record
 	}
-	r.injected++
-	c.spoke, c.fatal = kind.name, kind.ends
+	record.injected++
+	c.currentFault, c.mayExit = kind.name, kind.mayExit
 	c.mu.Unlock()
-	c.soak.writes.begin()
-	c.soak.reads.begin()
+	c.traffic.writeGaps.reset()
+	c.traffic.readGaps.reset()
 	began := time.Now()
-	from := map[*process]int64{}
+	logOffsets := map[*soakProcess]int64{}
 	for _, p := range c.processes {
-		from[p] = p.logSize()
+		logOffsets[p] = p.logSize()
 	}
-	proof, err := kind.strike()
+	proof, err := kind.inject()
 	if err != nil {
 		c.t.Errorf("%s: not proven: %v", kind.name, err)
 	} else {
-		r.fired++
-		r.proof = proof
+		record.proven++
+		record.proof = proof
 	}
 	healed := time.Now()
-	err = c.soak.equalWithin(c.ctx, recoveryTime)
-	r.recovery = max(r.recovery, time.Since(healed))
-	r.withoutWrite = max(r.withoutWrite, c.soak.writes.longest())
-	r.withoutRead = max(r.withoutRead, c.soak.reads.longest())
+	err = c.traffic.compareAllWithin(c.ctx, recoveryTime)
+	record.longestRecovery = max(record.longestRecovery, time.Since(healed))
+	record.longestWriteGap = max(record.longestWriteGap, c.traffic.writeGaps.longest())
+	record.longestReadGap = max(record.longestReadGap, c.traffic.readGaps.longest())
 	c.t.Logf("%8v %s: %s; lasted %v, without a write %v, without a read %v, all compared after %v", time.Since(c.began).Round(time.Second),
-		kind.name, proof, healed.Sub(began).Round(time.Millisecond), c.soak.writes.longest().Round(time.Millisecond),
-		c.soak.reads.longest().Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
+		kind.name, proof, healed.Sub(began).Round(time.Millisecond), c.traffic.writeGaps.longest().Round(time.Millisecond),
+		c.traffic.readGaps.longest().Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
 	if err != nil {
 		c.t.Errorf("%s: %v", kind.name, err)
 	}
 	if time.Since(healed) > 20*time.Second { // it is asked why
 		for _, p := range c.processes {
-			if lines := p.said(from[p], "level=ERROR", "rebuilt"); len(lines) > 0 {
+			if lines := p.logLines(logOffsets[p], "level=ERROR", "rebuilt"); len(lines) > 0 {
 				c.t.Logf("%s said:\n%s", p.name, strings.Join(lines[max(0, len(lines)-10):], "\n"))
 			}
 		}
 	}
-	lost, wrong, undocumented := c.soak.verdict()
+	lost, wrong, undocumented := c.traffic.findings()
 	if err != nil || lost+wrong+undocumented > 0 || c.ctx.Err() != nil {
 		for _, p := range c.processes {
-			c.t.Logf("the end of the log of %s:\n%s", p.name, strings.Join(tail(p.log, 40), "\n"))
+			c.t.Logf("the end of the log of %s:\n%s", p.name, strings.Join(lastLines(p.logPath, 40), "\n"))
 		}
 		return false
 	}
 	return true
 }
 
-// chosen returns the kinds that SKEIN_FAULTS_ONLY names; all if it is empty.
-func (c *campaign) chosen() (kinds []faultKind) {
+// selectedKinds returns the kinds that SKEIN_FAULTS_ONLY names; all if it is empty.
+func (c *faultSoak) selectedKinds() (kinds []faultKind) {
 	only, names := os.Getenv("SKEIN_FAULTS_ONLY"), []string(nil)
 	for _, k := range c.kinds {
 		if names = append(names, k.name); only == "" || slices.Contains(strings.Split(only, ";"), k.name) {
@@ -204,51 +204,51 @@ func (c *campaign) chosen() (kinds []faultKind) {
 	return kinds
 }
 
-// torment injects faults of all kinds, in rounds of another order each, until the time is up and
+// injectFaults injects faults of all kinds, in rounds of another order each, until the time is up and
 // every kind was there. It ends early, and returns false, when something was found.
-func (c *campaign) torment() bool {
+func (c *faultSoak) injectFaults() bool {
 	for round := 0; round == 0 || time.Since(c.began) < c.length; round++ {
 		for _, i := range c.random.Perm(len(c.kinds)) {
 			if round > 0 && time.Since(c.began) >= c.length {
 				return true
 			}
-			if !c.do(c.kinds[i]) {
+			if !c.injectAndCompare(c.kinds[i]) {
 				return false
 			}
-			c.rest(2 * time.Second)
+			c.pauseUpTo(2 * time.Second)
 		}
 	}
 	return true
 }
 
-// end ends the traffic with everything acknowledged and compared, and has every projection verified
+// finish ends the traffic with everything acknowledged and compared, and has every projection verified
 // against the log.
-func (c *campaign) end(well bool, verify func() (string, error)) {
-	if !well {
+func (c *faultSoak) finish(foundNothing bool, verifyStores func() (string, error)) {
+	if !foundNothing {
 		c.cancel()
-		<-c.gone
+		<-c.trafficEnded
 		c.t.Fatal("\n" + c.report(time.Since(c.began), "something was found before the end"))
 	}
 	c.mu.Lock()
-	c.spoke, c.fatal = "the end", false
+	c.currentFault, c.mayExit = "the end", false
 	c.mu.Unlock()
-	if err := c.soak.equalWithin(c.ctx, recoveryTime); err != nil {
+	if err := c.traffic.compareAllWithin(c.ctx, recoveryTime); err != nil {
 		c.t.Error(err)
 	}
-	c.soak.gate.Lock() // nothing is under way
+	c.traffic.publishGate.Lock() // nothing is under way
 	took := time.Since(c.began)
-	verified, err := verify()
+	report, err := verifyStores()
 	if err != nil {
-		c.t.Errorf("verify: %v: %s", err, verified)
+		c.t.Errorf("verify: %v: %s", err, report)
 	}
 	c.cancel()
-	c.soak.gate.Unlock()
-	<-c.gone
-	lost, wrong, undocumented := c.soak.verdict()
+	c.traffic.publishGate.Unlock()
+	<-c.trafficEnded
+	lost, wrong, undocumented := c.traffic.findings()
 	if lost+wrong+undocumented > 0 {
-		c.t.Errorf("lost %d, wrong %d, undocumented %d:\n%s", lost, wrong, undocumented, strings.Join(c.soak.examples, "\n"))
+		c.t.Errorf("lost %d, wrong %d, undocumented %d:\n%s", lost, wrong, undocumented, strings.Join(c.traffic.examples, "\n"))
 	}
-	text := c.report(took, verified)
+	text := c.report(took, report)
 	c.t.Log("\n" + text)
 	if path := os.Getenv("SKEIN_FAULTS_REPORT"); path != "" {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -261,7 +261,7 @@ func (c *campaign) end(well bool, verify func() (string, error)) {
 }
 
 // report is the report in Markdown.
-func (c *campaign) report(took time.Duration, verified string) string {
+func (c *faultSoak) report(took time.Duration, verified string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\nSeed %d, %v, %s/%s, %d cores.\n\n", c.t.Name(), c.seed, took.Round(time.Second), runtime.GOOS,
 		runtime.GOARCH, runtime.NumCPU())
@@ -269,27 +269,27 @@ func (c *campaign) report(took time.Duration, verified string) string {
 	b.WriteString("|---|---:|---:|---|---:|---:|---:|\n")
 	injected, fired := 0, 0
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-	for _, name := range slices.Sorted(maps.Keys(c.kept)) {
-		r := c.kept[name]
+	for _, name := range slices.Sorted(maps.Keys(c.records)) {
+		r := c.records[name]
 		injected += r.injected
-		fired += r.fired
-		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s | %s |\n", name, r.injected, r.fired, r.proof, seconds(r.withoutWrite),
-			seconds(r.withoutRead), seconds(r.recovery))
+		fired += r.proven
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s | %s |\n", name, r.injected, r.proven, r.proof, seconds(r.longestWriteGap),
+			seconds(r.longestReadGap), seconds(r.longestRecovery))
 	}
 	fmt.Fprintf(&b, "| all | %d | %d | | | | |\n\n", injected, fired)
 	starts := map[string]int{}
 	for _, p := range c.processes {
-		starts[p.name] = p.started
+		starts[p.name] = p.startCount
 	}
-	b.WriteString(tableOf("process", starts) + "\n")
-	if len(c.ends) > 0 {
-		b.WriteString(tableOf("ended by itself", c.ends) + "\n")
+	b.WriteString(markdownTable("process", starts) + "\n")
+	if len(c.unexpectedExits) > 0 {
+		b.WriteString(markdownTable("ended by itself", c.unexpectedExits) + "\n")
 	}
-	fmt.Fprintf(&b, "%s\nAt the end:\n\n```\n%s\n```\n", c.soak.report(), strings.TrimSpace(verified))
+	fmt.Fprintf(&b, "%s\nAt the end:\n\n```\n%s\n```\n", c.traffic.report(), strings.TrimSpace(verified))
 	return b.String()
 }
 
-func (m *meter) longest() time.Duration {
+func (m *answerGaps) longest() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return max(m.worst, time.Since(m.last))

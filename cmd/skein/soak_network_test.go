@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// network has a network namespace for each node, and one with the bridge that connects the nodes
+// testNetwork has a network namespace for each node, and one with the bridge that connects the nodes
 // with the test and the NATS servers.
 //
 // The bridge has a namespace of its own because rules of the machine may apply to what a bridge
 // passes on. Docker sets such rules (FORWARD drops), and they stay when it has ended: the nodes
 // would reach the log and never each other.
-type network struct {
+type testNetwork struct {
 	name, prefix string
 	nodes        int
 }
 
 func ip(args string) (string, error) {
-	return tool(context.Background(), "ip", strings.Fields(args)...)
+	return runTool(context.Background(), "ip", strings.Fields(args)...)
 }
 
 // newNetwork makes one, for which it needs root.
-func newNetwork(t *testing.T, nodes int) *network {
+func newNetwork(t *testing.T, nodes int) *testNetwork {
 	t.Helper()
 	pid := os.Getpid()
-	w := &network{name: fmt.Sprint("sk", pid), prefix: fmt.Sprintf("10.%d.%d.", 64+pid/256%128, pid%256), nodes: nodes}
+	w := &testNetwork{name: fmt.Sprint("sk", pid), prefix: fmt.Sprintf("10.%d.%d.", 64+pid/256%128, pid%256), nodes: nodes}
 	t.Cleanup(func() {
 		// The interfaces end with their namespaces, and that of the host with its other end.
 		for _, ns := range append(w.namespaces(), w.switchNamespace()) {
@@ -44,13 +44,13 @@ func newNetwork(t *testing.T, nodes int) *network {
 	in := "-n " + w.switchNamespace() + " "
 	commands := []string{
 		"netns add " + w.switchNamespace(), in + "link add br0 type bridge", in + "link set br0 up",
-		"link add " + w.hostEnd() + " type veth peer name host netns " + w.switchNamespace(), in + "link set host master br0 up",
-		"addr add " + w.host() + "/24 dev " + w.hostEnd(), "link set " + w.hostEnd() + " up",
+		"link add " + w.hostInterface() + " type veth peer name host netns " + w.switchNamespace(), in + "link set host master br0 up",
+		"addr add " + w.hostAddr() + "/24 dev " + w.hostInterface(), "link set " + w.hostInterface() + " up",
 	}
 	for i, ns := range w.namespaces() {
 		commands = append(commands,
-			"netns add "+ns, in+"link add "+w.cable(i)+" type veth peer name eth0 netns "+ns, in+"link set "+w.cable(i)+" master br0 up",
-			"-n "+ns+" addr add "+w.addr(i)+"/24 dev eth0", "-n "+ns+" link set eth0 up", "-n "+ns+" link set lo up")
+			"netns add "+ns, in+"link add "+w.cableName(i)+" type veth peer name eth0 netns "+ns, in+"link set "+w.cableName(i)+" master br0 up",
+			"-n "+ns+" addr add "+w.nodeAddr(i)+"/24 dev eth0", "-n "+ns+" link set eth0 up", "-n "+ns+" link set lo up")
 	}
 	for _, c := range commands {
 		if _, err := ip(c); err != nil {
@@ -63,13 +63,13 @@ func newNetwork(t *testing.T, nodes int) *network {
 
 // checkConnected fails the test if a node cannot reach another one. What a node sends to a port
 // where nobody listens is refused; what is lost on the way is not.
-func (w *network) checkConnected(t *testing.T) {
+func (w *testNetwork) checkConnected(t *testing.T) {
 	t.Helper()
 	const unusedPort = "9"
 	for i, ns := range w.namespaces() {
 		for j := range w.nodes {
-			out, err := tool(t.Context(), "nsenter", "--net=/run/netns/"+ns, "timeout", "60", "bash", "-c",
-				fmt.Sprintf("exec 3<>/dev/tcp/%s/%s", w.addr(j), unusedPort))
+			out, err := runTool(t.Context(), "nsenter", "--net=/run/netns/"+ns, "timeout", "60", "bash", "-c",
+				fmt.Sprintf("exec 3<>/dev/tcp/%s/%s", w.nodeAddr(j), unusedPort))
 			if !strings.Contains(out+fmt.Sprint(err), "Connection refused") {
 				t.Fatalf("node %d does not reach node %d: %v %s", i, j, err, out)
 			}
@@ -77,34 +77,34 @@ func (w *network) checkConnected(t *testing.T) {
 	}
 }
 
-func (w *network) host() string            { return w.prefix + "1" }
-func (w *network) hostEnd() string         { return w.name + "h" }
-func (w *network) switchNamespace() string { return w.name + "sw" }
-func (w *network) addr(i int) string       { return fmt.Sprint(w.prefix, 10+i) }
-func (w *network) namespace(i int) string  { return fmt.Sprint(w.name, "n", i) }
-func (w *network) cable(i int) string      { return fmt.Sprint("c", i) }
+func (w *testNetwork) hostAddr() string           { return w.prefix + "1" }
+func (w *testNetwork) hostInterface() string      { return w.name + "h" }
+func (w *testNetwork) switchNamespace() string    { return w.name + "sw" }
+func (w *testNetwork) nodeAddr(i int) string      { return fmt.Sprint(w.prefix, 10+i) }
+func (w *testNetwork) namespaceName(i int) string { return fmt.Sprint(w.name, "n", i) }
+func (w *testNetwork) cableName(i int) string     { return fmt.Sprint("c", i) }
 
 // namespaces are those of the nodes.
-func (w *network) namespaces() (all []string) {
+func (w *testNetwork) namespaces() (all []string) {
 	for i := range w.nodes {
-		all = append(all, w.namespace(i))
+		all = append(all, w.namespaceName(i))
 	}
 	return all
 }
 
 // unplug takes the cable of a node out, until the end. The proof is that nobody can connect to it.
-func (w *network) unplug(i int, port string) (end func() (string, error), err error) {
-	link := "-n " + w.switchNamespace() + " link set " + w.cable(i)
+func (w *testNetwork) unplug(i int, port string) (end func() (string, error), err error) {
+	link := "-n " + w.switchNamespace() + " link set " + w.cableName(i)
 	_, err = ip(link + " down")
 	return func() (string, error) {
-		proof, err := w.unreachable(i, port)
+		proof, err := w.checkUnreachable(i, port)
 		_, uerr := ip(link + " up")
 		return proof, errors.Join(err, uerr)
 	}, err
 }
 
-func (w *network) unreachable(i int, port string) (proof string, err error) {
-	c, err := net.DialTimeout("tcp", net.JoinHostPort(w.addr(i), port), time.Second)
+func (w *testNetwork) checkUnreachable(i int, port string) (proof string, err error) {
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(w.nodeAddr(i), port), time.Second)
 	if err == nil {
 		return "", errors.Join(fmt.Errorf("node %d can be reached", i), c.Close())
 	}
@@ -115,16 +115,16 @@ func (w *network) unreachable(i int, port string) (proof string, err error) {
 // gets no error.
 const unusedMAC = "02:00:00:00:00:99"
 
-// deafen loses what one node sends to another one, until the end; what it gets arrives. With from <
+// dropPackets loses what one node sends to another one, until the end; what it gets arrives. With from <
 // 0 it is what the test and the NATS servers send; with to < 0 what they get. The proof is the
 // neighbor that the kernel has.
-func (w *network) deafen(from, to int) (end func() (string, error), err error) {
-	who, dev, target := "", w.hostEnd(), w.host()
+func (w *testNetwork) dropPackets(from, to int) (end func() (string, error), err error) {
+	who, dev, target := "", w.hostInterface(), w.hostAddr()
 	if from >= 0 {
-		who, dev = "-n "+w.namespace(from)+" ", "eth0"
+		who, dev = "-n "+w.namespaceName(from)+" ", "eth0"
 	}
 	if to >= 0 {
-		target = w.addr(to)
+		target = w.nodeAddr(to)
 	}
 	_, err = ip(fmt.Sprintf("%sneigh replace %s lladdr %s dev %s nud permanent", who, target, unusedMAC, dev))
 	return func() (string, error) {

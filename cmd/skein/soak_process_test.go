@@ -15,44 +15,44 @@ import (
 	"time"
 )
 
-// process is one of the real programs that the soak torments. If it ends by itself, it is started
+// soakProcess is one of the real programs that the soak torments. If it ends by itself, it is started
 // again after a second, as a supervisor would do, and the end is reported.
-type process struct {
+type soakProcess struct {
 	name, bin string
 	args      []string
 	// namespace is that of the network in which it runs, if not the test's.
 	namespace string
-	log       string // where it says what it does
-	clock     *clock // nil means the kernel's
-	ended     func(p *process, how string)
+	logPath   string        // where it says what it does
+	clock     *processClock // nil means the kernel's
+	onExit    func(p *soakProcess, how string)
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	over    chan struct{} // closed when cmd has ended
-	wanted  bool          // whether it is meant to run
-	started int
+	mu         sync.Mutex
+	cmd        *exec.Cmd
+	exited     chan struct{} // closed when cmd has ended
+	shouldRun  bool          // whether it is meant to run
+	startCount int
 }
 
 // buildProgram builds a program without the race detector, as people run it.
 func buildProgram(t *testing.T, dir, name, pkg string, flags ...string) string {
 	t.Helper()
 	bin := dir + "/" + name
-	if out, err := tool(t.Context(), "go", append(append([]string{"build", "-o", bin}, flags...), pkg)...); err != nil {
+	if out, err := runTool(t.Context(), "go", append(append([]string{"build", "-o", bin}, flags...), pkg)...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return bin
 }
 
 // start starts the process.
-func (p *process) start() error {
+func (p *soakProcess) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wanted = true
+	p.shouldRun = true
 	return p.launch()
 }
 
-func (p *process) launch() error {
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (p *soakProcess) launch() error {
+	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -63,49 +63,49 @@ func (p *process) launch() error {
 			append([]string{"--net=/run/netns/" + p.namespace, "--", p.bin}, p.args...)...)
 	}
 	if p.clock != nil {
-		p.cmd.Env = append(os.Environ(), clockEnv+"="+p.clock.file)
+		p.cmd.Env = append(os.Environ(), clockFileVar+"="+p.clock.file)
 	}
 	p.cmd.Stderr, p.cmd.Stdout = log, log
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	p.started++
+	p.startCount++
 	over := make(chan struct{})
-	p.over = over
-	go p.mind(p.cmd, over)
+	p.exited = over
+	go p.waitAndRestart(p.cmd, over)
 	return nil
 }
 
-// mind waits for the end of a run.
-func (p *process) mind(cmd *exec.Cmd, over chan struct{}) {
+// waitAndRestart waits for the end of a run.
+func (p *soakProcess) waitAndRestart(cmd *exec.Cmd, over chan struct{}) {
 	_ = cmd.Wait()
 	p.mu.Lock()
-	unasked := p.wanted // read before the test that has ended it learns of the end, and starts it again
+	unasked := p.shouldRun // read before the test that has ended it learns of the end, and starts it again
 	close(over)
 	p.mu.Unlock()
 	if !unasked {
 		return
 	}
-	p.ended(p, cmd.ProcessState.String())
-	pause(context.Background(), time.Second)
+	p.onExit(p, cmd.ProcessState.String())
+	sleepOrDone(context.Background(), time.Second)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wanted && p.over == over {
+	if p.shouldRun && p.exited == over {
 		_ = p.launch()
 	}
 }
 
-func (p *process) pid() int {
+func (p *soakProcess) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.Process.Pid
 }
 
 // kill kills the process and waits for its end. The proof is what the kernel says of that.
-func (p *process) kill() (proof string, err error) {
+func (p *soakProcess) kill() (proof string, err error) {
 	p.mu.Lock()
-	p.wanted = false
-	cmd, over := p.cmd, p.over
+	p.shouldRun = false
+	cmd, over := p.cmd, p.exited
 	p.mu.Unlock()
 	_ = cmd.Process.Kill()
 	<-over
@@ -116,11 +116,11 @@ func (p *process) kill() (proof string, err error) {
 	return p.name + ": " + cmd.ProcessState.String(), nil
 }
 
-// terminate ends the process in order, so that all that it holds is on disk.
-func (p *process) terminate() error {
+// stopGracefully ends the process in order, so that all that it holds is on disk.
+func (p *soakProcess) stopGracefully() error {
 	p.mu.Lock()
-	p.wanted = false
-	cmd, over := p.cmd, p.over
+	p.shouldRun = false
+	cmd, over := p.cmd, p.exited
 	p.mu.Unlock()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -132,14 +132,14 @@ func (p *process) terminate() error {
 	return nil
 }
 
-// stop stops the process for so long, and lets it continue.
-func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err error) {
+// pause stops the process for so long, and lets it continue.
+func (p *soakProcess) pause(ctx context.Context, d time.Duration) (proof string, err error) {
 	pid := p.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return "", err
 	}
-	pause(ctx, d)
-	s := state(pid)
+	sleepOrDone(ctx, d)
+	s := processState(pid)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil || s != "T" {
 		return "", fmt.Errorf("%s: the state after SIGSTOP is %q: %w", p.name, s, err)
 	}
@@ -152,7 +152,7 @@ func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err 
 // having done anything (jbd2 takes a transaction that the shutdown has dropped for one that is
 // committed), and the process would acknowledge what it stands for, as no process without power
 // could.
-func (p *process) freeze(ctx context.Context) error {
+func (p *soakProcess) freeze(ctx context.Context) error {
 	pid := p.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (p *process) freeze(ctx context.Context) error {
 			return fmt.Errorf("%s has no threads: %w", p.name, err)
 		}
 		for _, path := range threads {
-			if s := stateIn(path); s != "T" && s != "D" {
+			if s := readState(path); s != "T" && s != "D" {
 				return fmt.Errorf("%s: a thread is in state %s", p.name, s)
 			}
 		}
@@ -171,10 +171,10 @@ func (p *process) freeze(ctx context.Context) error {
 	})
 }
 
-// said returns the lines of the log of the process from an offset on that contain any of some
+// logLines returns the lines of the log of the process from an offset on that contain any of some
 // words.
-func (p *process) said(since int64, words ...string) (lines []string) {
-	text, err := os.ReadFile(p.log)
+func (p *soakProcess) logLines(since int64, words ...string) (lines []string) {
+	text, err := os.ReadFile(p.logPath)
 	if err != nil || since > int64(len(text)) {
 		return nil
 	}
@@ -190,8 +190,8 @@ func (p *process) said(since int64, words ...string) (lines []string) {
 }
 
 // logSize is the length of the log of the process.
-func (p *process) logSize() int64 {
-	info, err := os.Stat(p.log)
+func (p *soakProcess) logSize() int64 {
+	info, err := os.Stat(p.logPath)
 	if err != nil {
 		return 0
 	}

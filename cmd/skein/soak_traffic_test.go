@@ -16,45 +16,45 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// soak is all that clients do in a soak: writers that keep a ledger of what was acknowledged, and
+// soakTraffic is all that clients do in a soak: writers that keep a ledger of what was acknowledged, and
 // readers that compare. It knows the service by its API only.
-type soak struct {
-	doors  []*command.Client // any may be asked
-	realms []*realm
-	logf   func(format string, args ...any)
-	// parted says that parts of a batch may be of different positions, because different nodes
+type soakTraffic struct {
+	clients []*command.Client // any may be asked
+	writers []*soakWriter
+	logf    func(format string, args ...any)
+	// mixesPositions says that parts of a batch may be of different positions, because different nodes
 	// answer them.
-	parted bool
+	mixesPositions bool
 
-	// gate is held for reading while a batch is under way, so that who holds it for writing has all
+	// publishGate is held for reading while a batch is under way, so that who holds it for writing has all
 	// of them acknowledged.
-	gate sync.RWMutex
-	// round is raised to have every realm compared as a whole.
-	round atomic.Int64
-	// writes and reads tell how long there was no answer.
-	writes, reads meter
+	publishGate sync.RWMutex
+	// compareRound is raised to have every realm compared as a whole.
+	compareRound atomic.Int64
+	// writeGaps and reads tell how long there was no answer.
+	writeGaps, readGaps answerGaps
 
 	mu sync.Mutex
-	// operations that succeeded, errors that came instead, and what proves a fault of the service.
-	operations, errs map[string]int
+	// operationCounts that succeeded, errors that came instead, and what proves a fault of the service.
+	operationCounts, errorCounts map[string]int
 	// lastFailure is the call that failed last, with its error.
 	lastFailure  string
 	lost, wrong  int
 	undocumented int
 	examples     []string
-	// taken are unseen items that were taken for seen, of how many. The API allows one in a
+	// falselySeen are unseen items that were taken for seen, of how many. The API allows one in a
 	// thousand.
-	taken, candidates int
+	falselySeen, unseenAsked int
 }
 
-// meter measures the longest time without an answer.
-type meter struct {
+// answerGaps measures the longest time without an answer.
+type answerGaps struct {
 	mu    sync.Mutex
 	last  time.Time
 	worst time.Duration
 }
 
-func (m *meter) answered() {
+func (m *answerGaps) recordAnswer() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -62,8 +62,8 @@ func (m *meter) answered() {
 	m.last = now
 }
 
-// begin measures anew.
-func (m *meter) begin() {
+// reset measures anew.
+func (m *answerGaps) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.worst, m.last = 0, time.Now()
@@ -78,64 +78,64 @@ const (
 	ackTime = 10 * time.Minute
 )
 
-func newSoak(seed uint64, realms int, doors []*command.Client, logf func(string, ...any)) *soak {
-	f := &soak{doors: doors, logf: logf, operations: map[string]int{}, errs: map[string]int{}}
-	for n := range realms {
-		f.realms = append(f.realms, newRealm(f, seed, n))
+func newSoakTraffic(seed uint64, writers int, clients []*command.Client, logf func(string, ...any)) *soakTraffic {
+	s := &soakTraffic{clients: clients, logf: logf, operationCounts: map[string]int{}, errorCounts: map[string]int{}}
+	for n := range writers {
+		s.writers = append(s.writers, newSoakWriter(s, seed, n))
 	}
-	f.writes.begin()
-	f.reads.begin()
-	return f
+	s.writeGaps.reset()
+	s.readGaps.reset()
+	return s
 }
 
 // run makes traffic until the context ends; calls begins so often a second in each realm at most.
-func (f *soak) run(ctx context.Context, pace time.Duration) {
+func (s *soakTraffic) run(ctx context.Context, pace time.Duration) {
 	var wg sync.WaitGroup
-	for _, w := range f.realms {
+	for _, w := range s.writers {
 		wg.Go(func() { w.run(ctx, pace) })
-		wg.Go(func() { w.glance(ctx, pace) })
+		wg.Go(func() { w.readAnyState(ctx, pace) })
 	}
 	wg.Wait()
 }
 
-// did counts an operation that was answered.
-func (f *soak) did(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.operations[name]++
+// countOperation counts an operation that was answered.
+func (s *soakTraffic) countOperation(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.operationCounts[name]++
 }
 
 // fault is a kind of disagreement.
-type verdict string
+type findingKind string
 
 const (
-	isLost         verdict = "LOST"         // acknowledged, and not there
-	isWrong        verdict = "WRONG"        // any other answer that does not follow from the facts
-	isUndocumented verdict = "UNDOCUMENTED" // an error that clients are not told to expect
+	isLost         findingKind = "LOST"         // acknowledged, and not there
+	isWrong        findingKind = "WRONG"        // any other answer that does not follow from the facts
+	isUndocumented findingKind = "UNDOCUMENTED" // an error that clients are not told to expect
 )
 
-// accuse notes what proves a fault of the service.
-func (f *soak) accuse(v verdict, format string, args ...any) {
-	text := time.Now().UTC().Format(time.TimeOnly+".000") + " " + string(v) + ": " + fmt.Sprintf(format, args...)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch v {
+// reportFinding notes what proves a fault of the service.
+func (s *soakTraffic) reportFinding(kind findingKind, format string, args ...any) {
+	text := time.Now().UTC().Format(time.TimeOnly+".000") + " " + string(kind) + ": " + fmt.Sprintf(format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch kind {
 	case isLost:
-		f.lost++
+		s.lost++
 	case isWrong:
-		f.wrong++
+		s.wrong++
 	case isUndocumented:
-		f.undocumented++
+		s.undocumented++
 	}
-	if len(f.examples) < 30 {
-		f.examples = append(f.examples, text)
-		f.logf("%s", text)
+	if len(s.examples) < 30 {
+		s.examples = append(s.examples, text)
+		s.logf("%s", text)
 	}
 }
 
-// failed notes an error and reports whether the call may be made again: a documented error that
+// recordError notes an error and reports whether the call may be made again: a documented error that
 // passes.
-func (f *soak) failed(ctx context.Context, name string, err error) (again bool) {
+func (s *soakTraffic) recordError(ctx context.Context, name string, err error) (again bool) {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -150,10 +150,10 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 	} else if code == connect.CodeDeadlineExceeded {
 		kind = "no answer in time"
 	}
-	f.mu.Lock()
-	f.errs[strings.TrimSuffix(strings.Fields(name)[0], ",")+": "+kind]++
-	f.lastFailure = fmt.Sprintf("%s: %v", name, err)
-	f.mu.Unlock()
+	s.mu.Lock()
+	s.errorCounts[strings.TrimSuffix(strings.Fields(name)[0], ",")+": "+kind]++
+	s.lastFailure = fmt.Sprintf("%s: %v", name, err)
+	s.mu.Unlock()
 	if !wire {
 		return true // the connection says nothing about the service but that it is away
 	}
@@ -162,25 +162,25 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 		return true
 	}
 	if strings.Contains(kind, "INVALID_POSITION") {
-		f.accuse(isLost, "%s: an acknowledged position is refused: %v", name, err)
+		s.reportFinding(isLost, "%s: an acknowledged position is refused: %v", name, err)
 	} else {
-		f.accuse(isUndocumented, "%s: %s: %v", name, kind, err)
+		s.reportFinding(isUndocumented, "%s: %s: %v", name, kind, err)
 	}
 	return false
 }
 
-// equalWithin has every realm compared as a whole with what it holds by now, and reports whether
+// compareAllWithin has every realm compared as a whole with what it holds by now, and reports whether
 // all are within the time.
-func (f *soak) equalWithin(ctx context.Context, limit time.Duration) error {
-	round := f.round.Add(1)
+func (s *soakTraffic) compareAllWithin(ctx context.Context, limit time.Duration) error {
+	round := s.compareRound.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		var late []string
-		for _, w := range f.realms {
-			if w.compared.Load() < round {
+		for _, w := range s.writers {
+			if w.comparedRound.Load() < round {
 				late = append(late, w.name)
 			}
 		}
@@ -190,27 +190,27 @@ func (f *soak) equalWithin(ctx context.Context, limit time.Duration) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return fmt.Errorf("after %v realms %v could not be compared; the last call that failed: %s", limit, late, f.lastFailure)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return fmt.Errorf("after %v realms %v could not be compared; the last call that failed: %s", limit, late, s.lastFailure)
 		}
 	}
 }
 
-// verdict returns what was found.
-func (f *soak) verdict() (lost, wrong, undocumented int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.taken*100 > f.candidates { // ten times what is allowed: no matter of luck any more
-		f.wrong++
-		f.examples = append(f.examples, fmt.Sprintf("%d of %d unseen items were taken for seen", f.taken, f.candidates))
-		f.taken = 0
+// findings returns what was found.
+func (s *soakTraffic) findings() (lost, wrong, undocumented int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.falselySeen*100 > s.unseenAsked { // ten times what is allowed: no matter of luck any more
+		s.wrong++
+		s.examples = append(s.examples, fmt.Sprintf("%d of %d unseen items were taken for seen", s.falselySeen, s.unseenAsked))
+		s.falselySeen = 0
 	}
-	return f.lost, f.wrong, f.undocumented
+	return s.lost, s.wrong, s.undocumented
 }
 
-// tableOf is a table of numbers in Markdown.
-func tableOf(head string, rows map[string]int) string {
+// markdownTable is a table of numbers in Markdown.
+func markdownTable(head string, rows map[string]int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s | |\n|---|---:|\n", head)
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
@@ -220,13 +220,13 @@ func tableOf(head string, rows map[string]int) string {
 }
 
 // report tells in Markdown what was done and found.
-func (f *soak) report() string {
-	lost, wrong, undocumented := f.verdict()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *soakTraffic) report() string {
+	lost, wrong, undocumented := s.findings()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var b strings.Builder
-	b.WriteString(tableOf("operations", f.operations) + "\n" + tableOf("errors", f.errs))
+	b.WriteString(markdownTable("operations", s.operationCounts) + "\n" + markdownTable("errors", s.errorCounts))
 	fmt.Fprintf(&b, "\nLost: %d. Wrong: %d. Undocumented errors: %d. Unseen items taken for seen: %d of %d.\n",
-		lost, wrong, undocumented, f.taken, f.candidates)
+		lost, wrong, undocumented, s.falselySeen, s.unseenAsked)
 	return b.String()
 }

@@ -21,7 +21,7 @@ func statusOf(api *command.Client) (code int, out string) {
 	return code, text.String() + trouble.String()
 }
 
-func demandLines(t *testing.T, text string, lines ...string) {
+func checkLines(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		if !regexp.MustCompile("(?m)" + line).MatchString(text) {
@@ -33,7 +33,7 @@ func demandLines(t *testing.T, text string, lines ...string) {
 // TestStatusIsPrintedInOneWrite keeps `skein status | grep -q` from ending the command by SIGPIPE.
 func TestStatusIsPrintedInOneWrite(t *testing.T) {
 	t.Parallel()
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(*service.Options) {})
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(*service.Options) {})
 	defer stop()
 	var out writeCounter
 	var trouble bytes.Buffer
@@ -49,12 +49,12 @@ func TestStatusIsPrintedInOneWrite(t *testing.T) {
 // that its exit code tells scripts of the problem.
 func TestStatusReportsUnreachableLog(t *testing.T) {
 	t.Parallel()
-	ns := newNATS(t)
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+	ns := startNATS(t)
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Log = eventlog.Config{URL: ns.ClientURL()}
 	})
 	defer stop()
-	publish(t, api, userFollowed("ann", "bob"))
+	mustPublish(t, api, userFollowed("ann", "bob"))
 	if code, text := statusOf(api); code != exitOK {
 		t.Errorf("%d\n%s", code, text)
 	}
@@ -64,7 +64,7 @@ func TestStatusReportsUnreachableLog(t *testing.T) {
 	if code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
-	demandLines(t, text, "^log [0-9a-f]{32}, epoch 1$", "^  does not answer: ", "^  the last envelope that is known is 1$", "^graph +ready ")
+	checkLines(t, text, "^log [0-9a-f]{32}, epoch 1$", "^  does not answer: ", "^  the last envelope that is known is 1$", "^graph +ready ")
 }
 
 // TestStatusShowsRunningOperations demands that each running operation is a line of the status,
@@ -72,7 +72,7 @@ func TestStatusReportsUnreachableLog(t *testing.T) {
 func TestStatusShowsRunningOperations(t *testing.T) {
 	t.Parallel()
 	var running *service.Service
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.OfferedOperations = func(a *service.Service) service.OfferedOperations { running = a; return a.OfferedOperations() }
 	})
 	defer stop()
@@ -90,7 +90,7 @@ func TestStatusShowsRunningOperations(t *testing.T) {
 	<-began
 	line := `^rebuild of graph \(operation ` + regexp.QuoteMeta(op.ID) + `\): `
 	_, text := statusOf(api)
-	demandLines(t, text, line+"running, reading 10 of 40 envelopes")
+	checkLines(t, text, line+"running, reading 10 of 40 envelopes")
 	close(let)
 	if err := running.Operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
 		t.Fatal(err)

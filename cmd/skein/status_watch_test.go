@@ -16,22 +16,22 @@ import (
 // TestStatusScreenShowsRatesBetweenScrapes demands that the screen shows what happened between two
 // scrapes of a service.
 func TestStatusScreenShowsRatesBetweenScrapes(t *testing.T) {
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	publish(t, api, userFollowed("ann", "bob"))
-	awaitFolded(t, api, 1)
+	mustPublish(t, api, userFollowed("ann", "bob"))
+	waitUntilFolded(t, api, 1)
 	from, err := statuscmd.Scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range 10 {
-		publish(t, api, userFollowed("ann", fmt.Sprint("user", n)), userFollowed("cid", fmt.Sprint("user", n)))
+		mustPublish(t, api, userFollowed("ann", fmt.Sprint("user", n)), userFollowed("cid", fmt.Sprint("user", n)))
 	}
 	_, err = api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Fatal(err)
 	}
-	awaitFolded(t, api, 11)
+	waitUntilFolded(t, api, 11)
 	to, err := statuscmd.Scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // toyCmd is a whole command, as docs/development.md says how to add one: the type, a line in the
-// list of commands, which is [toyLine] here, a row in the table of exit codes, and a script.
+// list of commands, which is [toyOption] here, a row in the table of exit codes, and a script.
 type toyCmd struct {
 	Times int    `help:"How often."`
 	Word  string `arg:"" help:"What to say."`
@@ -41,7 +41,7 @@ const (
 	toyScript = "exec skein toy --times 2 hey\nstdout hey\n"
 )
 
-func toyLine() []kong.Option {
+func toyOption() []kong.Option {
 	return []kong.Option{kong.DynamicCommand("toy", toyHelp, "", &toyCmd{})}
 }
 
@@ -53,31 +53,31 @@ func TestToyCommand(t *testing.T) {
 	if err := os.WriteFile(file, []byte("toy: {times: 2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		args  string
-		times string // the environment's
-		code  int
-		says  string
+	for name, tt := range map[string]struct {
+		args       string
+		envTimes   string // the environment's
+		wantCode   int
+		wantOutput string
 	}{
-		"done":                {args: "toy --times 3 hey", says: strings.Repeat("hey\n", 3)},
-		"of the environment":  {args: "toy hey", times: "1", says: "hey\n"},
-		"of the file":         {args: "toy hey --config " + file, says: strings.Repeat("hey\n", 2)},
-		"listed":              {args: "help", says: toyHelp},
-		"its own page":        {args: "help toy", says: "How often ($SKEIN_TIMES)."},
-		"completed":           {args: "completion words -- to", says: "token\ntoy\n"},
-		"a flag is completed": {args: "completion words -- toy --ti", says: "--times\n"},
-		"in the reference":    {args: "config --reference", says: "## skein toy\n\n" + toyHelp + "\n\n| flag | environment | default | |\n|---|---|---|---|\n| `--times N` | `SKEIN_TIMES` |  | How often. |\n"},
-		"no word":             {args: "toy", code: exitUsage, says: `expected "<word>"`},
-		"an unknown flag":     {args: "toy --tines 3 hey", code: exitUsage, says: "unknown flag --tines"},
-		"a negative number":   {args: "toy --times -1 hey", code: exitUsage, says: "--times is -1: it must be at least 0"},
-		"failed":              {args: "toy failed", code: exitFailed, says: "skein: file does not exist"},
+		"done":                {args: "toy --times 3 hey", wantOutput: strings.Repeat("hey\n", 3)},
+		"of the environment":  {args: "toy hey", envTimes: "1", wantOutput: "hey\n"},
+		"of the file":         {args: "toy hey --config " + file, wantOutput: strings.Repeat("hey\n", 2)},
+		"listed":              {args: "help", wantOutput: toyHelp},
+		"its own page":        {args: "help toy", wantOutput: "How often ($SKEIN_TIMES)."},
+		"completed":           {args: "completion words -- to", wantOutput: "token\ntoy\n"},
+		"a flag is completed": {args: "completion words -- toy --ti", wantOutput: "--times\n"},
+		"in the reference":    {args: "config --reference", wantOutput: "## skein toy\n\n" + toyHelp + "\n\n| flag | environment | default | |\n|---|---|---|---|\n| `--times N` | `SKEIN_TIMES` |  | How often. |\n"},
+		"no word":             {args: "toy", wantCode: exitUsage, wantOutput: `expected "<word>"`},
+		"an unknown flag":     {args: "toy --tines 3 hey", wantCode: exitUsage, wantOutput: "unknown flag --tines"},
+		"a negative number":   {args: "toy --times -1 hey", wantCode: exitUsage, wantOutput: "--times is -1: it must be at least 0"},
+		"failed":              {args: "toy failed", wantCode: exitFailed, wantOutput: "skein: file does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.times != "" {
-				t.Setenv("SKEIN_TIMES", c.times)
+			if tt.envTimes != "" {
+				t.Setenv("SKEIN_TIMES", tt.envTimes)
 			}
-			if code, out := outputWith(toyLine(), strings.Fields(c.args)...); code != c.code || !strings.Contains(out, c.says) {
-				t.Errorf("exit code %d, want %d\n%s", code, c.code, out)
+			if wantCode, out := runCLIWith(toyOption(), strings.Fields(tt.args)...); wantCode != tt.wantCode || !strings.Contains(out, tt.wantOutput) {
+				t.Errorf("exit code %d, want %d\n%s", wantCode, tt.wantCode, out)
 			}
 		})
 	}
@@ -86,18 +86,18 @@ func TestToyCommand(t *testing.T) {
 // TestMissingPartsOfACommandAreNamed demands that exactly those parts of the list are named that a
 // new command lacks.
 func TestMissingPartsOfACommandAreNamed(t *testing.T) {
-	page, run := exitCodesPage(t), scripts(t)
+	page, run := readExitCodesPage(t), readScripts(t)
 	head, tail, _ := strings.Cut(page, "\n| `watch` |")
 	row := head + toyRow + "| `watch` |" + tail
-	for name, c := range map[string]struct {
-		more          []kong.Option
+	for name, tt := range map[string]struct {
+		options       []kong.Option
 		page, scripts string
 		want          []string
 	}{
-		"whole":     {toyLine(), row, run + toyScript, nil},
+		"whole":     {toyOption(), row, run + toyScript, nil},
 		"no line":   {nil, row, run, []string{"toy: no command, but a row among the exit codes of docs/cli.md"}},
-		"no row":    {toyLine(), page, run + toyScript, []string{"toy: no row among the exit codes of docs/cli.md"}},
-		"no script": {toyLine(), row, run, []string{"toy: no script in testdata/script runs it"}},
+		"no row":    {toyOption(), page, run + toyScript, []string{"toy: no row among the exit codes of docs/cli.md"}},
+		"no script": {toyOption(), row, run, []string{"toy: no script in testdata/script runs it"}},
 		"no help": {
 			[]kong.Option{kong.DynamicCommand("toy", "", "", &struct{ Times int }{})},
 			row, run + toyScript,
@@ -105,12 +105,12 @@ func TestMissingPartsOfACommandAreNamed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			parser, err := kong.New(&cli{}, c.more...)
+			parser, err := kong.New(&cli{}, tt.options...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := lacking(parser.Model, c.page, c.scripts); !slices.Equal(got, c.want) {
-				t.Errorf("lacks %q, want %q", got, c.want)
+			if got := missingParts(parser.Model, tt.page, tt.scripts); !slices.Equal(got, tt.want) {
+				t.Errorf("lacks %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -55,7 +55,7 @@ func TestSampledCallsAreTracedThroughEveryFold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Tracer = tracer })
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Tracer = tracer })
 	const (
 		followed = "0af7651916cd43dd8448eb211c80319c"
 		another  = "0af7651916cd43dd8448eb211c80319d"

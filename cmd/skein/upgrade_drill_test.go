@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,8 +31,8 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 	if text := os.Getenv("SKEIN_MOVED"); text != "" {
 		moved = regexp.MustCompile(text)
 	}
-	s := &server{t: t, dir: t.TempDir(), flags: keepAll}
-	data := filepath.Join(s.dir, "data")
+	s := &serverProcess{t: t, dir: t.TempDir(), flags: keepDataFlags}
+	data := s.dataDir()
 	serve := func(program string) {
 		t.Helper()
 		s.program = program
@@ -43,7 +42,7 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 	}
 	stop := func() {
 		t.Helper()
-		if err := s.stop(); err != nil {
+		if err := s.stopGracefully(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,24 +55,24 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 		t.Logf("%s: skein %s (%v)\n%s", title, strings.ReplaceAll(strings.Join(args, " "), data, "DATA"), err, text)
 		return text, err
 	}
-	flags := append([]string{"serve", "--data", data, "--check"}, keepAll...)
+	flags := append([]string{"serve", "--data", data, "--check"}, keepDataFlags...)
 	_, _ = show("the old program", old, "version")
 	_, _ = show("the new program", "skein", "version")
 
 	serve(old)
-	writeWorld(t, s, old)
-	kept := record(t, s, old)
+	publishGoldenEvents(t, s, old)
+	kept := recordAnswers(t, s, old)
 	stop()
 	t.Logf("the old program made a store, and answered %d questions", strings.Count(kept, "$ skein "))
 
 	_, outdated := show("the new program looks at it", "skein", flags...)
 	if outdated != nil {
-		s.flags = append([]string{"--auto-rebuild"}, keepAll...)
+		s.flags = append([]string{"--auto-rebuild"}, keepDataFlags...)
 	}
 	serve("skein")
-	mustAnswer(t, s, "skein", kept, false, moved)
+	checkAnswers(t, s, "skein", kept, false, moved)
 	mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"written-by-new"}}`, "publish", "--visible")
-	kept = record(t, s, "skein")
+	kept = recordAnswers(t, s, "skein")
 	t.Logf("the new program gave the same answers, took new facts, and its status is\n%s", mustSkein(t, s, "skein", "", "status"))
 	stop()
 
@@ -81,9 +80,9 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 		t.Error("the old program cannot continue with the rows of the new one")
 	}
 	serve(old)
-	mustAnswer(t, s, old, kept, false, moved)
+	checkAnswers(t, s, old, kept, false, moved)
 	mustSkein(t, s, old, `{"userFollowed":{"userId":"u1","targetUserId":"written-by-old-again"}}`, "publish", "--visible")
-	kept = record(t, s, old)
+	kept = recordAnswers(t, s, old)
 	stop()
 	t.Logf("downgraded (serve %s): the old program gave the answers of the new one, and took new facts", s.flags[0])
 
@@ -91,12 +90,12 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve("skein")
-	mustAnswer(t, s, "skein", kept, false, moved)
+	checkAnswers(t, s, "skein", kept, false, moved)
 	mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 	stop()
 	t.Log("upgraded for good: the new program gave the same answers, and verify found no difference")
 
-	s.flags = keepAll
+	s.flags = keepDataFlags
 	text, err := show("the old program after that", old, flags...)
 	if os.Getenv("SKEIN_OLD_REFUSES") != "" && (err == nil || !strings.Contains(text, "finalize-upgrade")) {
 		t.Errorf("the old program does not say that the store was finalized: %v", err)

@@ -17,15 +17,15 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// kill kills a process and starts it again.
-func (c *campaign) kill(p *process) (string, error) {
+// killAndRestart kills a process and starts it again.
+func (c *faultSoak) killAndRestart(p *soakProcess) (string, error) {
 	proof, err := p.kill()
-	c.rest(2 * time.Second)
+	c.pauseUpTo(2 * time.Second)
 	return proof, errors.Join(err, p.start())
 }
 
-// powerCut cuts the power of a process and of the disk that it alone uses.
-func (c *campaign) powerCut(p *process, disk *loopDisk) (string, error) {
+// cutPowerAndRestart cuts the power of a process and of the disk that it alone uses.
+func (c *faultSoak) cutPowerAndRestart(p *soakProcess, disk *loopDisk) (string, error) {
 	if err := p.freeze(c.ctx); err != nil {
 		return "", err
 	}
@@ -37,27 +37,27 @@ func (c *campaign) powerCut(p *process, disk *loopDisk) (string, error) {
 	return proof + ", " + killed, errors.Join(err, disk.restorePower(), p.start())
 }
 
-// diskSlow slows what a process writes to its disk.
-func (c *campaign) diskSlow(p *process, disk *loopDisk) (string, error) {
-	end, err := disk.slow(p.pid(), 20_000+c.random.IntN(300_000))
+// slowDisk slows what a process writes to its disk.
+func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (string, error) {
+	end, err := disk.limitWrites(p.pid(), 20_000+c.random.IntN(300_000))
 	if err != nil {
 		return "", err
 	}
-	pause(c.ctx, c.hold(20*time.Second))
+	sleepOrDone(c.ctx, c.faultDuration(20*time.Second))
 	return end()
 }
 
-// injected has strace inject something for a while, longer if a busy machine has not come to it by
+// injectIntoFsync has strace inject something for a while, longer if a busy machine has not come to it by
 // then.
-func (c *campaign) injected(p *process, what, mark string, most time.Duration) (string, error) {
-	log := p.log + ".strace"
+func (c *faultSoak) injectIntoFsync(p *soakProcess, what, mark string, most time.Duration) (string, error) {
+	log := p.logPath + ".strace"
 	defer os.Remove(log)
-	end, err := inject(p.pid(), what, mark, log)
+	end, err := attachStrace(p.pid(), what, mark, log)
 	if err != nil {
 		return "", err
 	}
-	pause(c.ctx, time.Second+c.hold(most))
-	for began := time.Now(); time.Since(began) < 20*time.Second; pause(c.ctx, 100*time.Millisecond) {
+	sleepOrDone(c.ctx, time.Second+c.faultDuration(most))
+	for began := time.Now(); time.Since(began) < 20*time.Second; sleepOrDone(c.ctx, 100*time.Millisecond) {
 		if text, err := os.ReadFile(log); err == nil && bytes.Contains(text, []byte(mark)) {
 			break
 		}
@@ -65,8 +65,8 @@ func (c *campaign) injected(p *process, what, mark string, most time.Duration) (
 	return end()
 }
 
-// spoil changes bytes all over a file, and proves it.
-func (c *campaign) spoil(path string) (proof string, err error) {
+// corruptFile changes bytes all over a file, and proves it.
+func (c *faultSoak) corruptFile(path string) (proof string, err error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
@@ -88,34 +88,34 @@ func (c *campaign) spoil(path string) (proof string, err error) {
 	return fmt.Sprintf("sha256 of %s %x… → %x…", filepath.Base(path), before[:3], after[:3]), nil
 }
 
-// files finds files of any size below a directory.
-func files(dir, pattern string) (all []string, err error) {
+// findFiles finds files of any size below a directory.
+func findFiles(dir, pattern string) (found []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		if ok, _ := filepath.Match(pattern, d.Name()); ok {
 			if info, err := d.Info(); err == nil && info.Size() > 0 {
-				all = append(all, path)
+				found = append(found, path)
 			}
 		}
 		return nil
 	})
-	slices.Sort(all)
-	return all, err
+	slices.Sort(found)
+	return found, err
 }
 
-// liveFiles finds files of the generation that was built last, which is the live one. Of manifests
+// findLiveFiles finds files of the generation that was built last, which is the live one. Of manifests
 // it is the present one.
-func liveFiles(dir, pattern string) ([]string, error) {
+func findLiveFiles(dir, pattern string) ([]string, error) {
 	generations, err := filepath.Glob(filepath.Join(dir, "0*"))
 	if err != nil || len(generations) == 0 {
 		return nil, fmt.Errorf("no generation in %s: %w", dir, err)
 	}
 	slices.Sort(generations)
 	live := generations[len(generations)-1]
-	if pattern != manifests {
-		return files(live, pattern)
+	if pattern != manifestFiles {
+		return findFiles(live, pattern)
 	}
 	marker, err := filepath.Glob(filepath.Join(live, "marker.manifest.*."+pattern))
 	if err != nil || len(marker) == 0 {
@@ -126,10 +126,10 @@ func liveFiles(dir, pattern string) ([]string, error) {
 	return []string{filepath.Join(live, "MANIFEST-"+name)}, nil
 }
 
-// tables and manifests are what a store has of files.
+// tableFiles and manifests are what a store has of files.
 const (
-	tables    = "*.sst"
-	manifests = "MANIFEST-*"
+	tableFiles    = "*.sst"
+	manifestFiles = "MANIFEST-*"
 )
 
 var projectionNames = []string{"counters", "graph", "inbox", "seen"}
@@ -137,8 +137,8 @@ var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 // damageStore damages a file of the live generation of a store while the process does not run. The
 // store is to be found damaged, and rebuilt automatically; if no read happens to meet the damage,
 // the verification finds it.
-func (c *campaign) damageStore(p *process, data string, api *command.Client, pattern string) (string, error) {
-	if err := p.terminate(); err != nil {
+func (c *faultSoak) damageStore(p *soakProcess, data string, api *command.Client, pattern string) (string, error) {
+	if err := p.stopGracefully(); err != nil {
 		return "", err
 	}
 	var name string
@@ -146,14 +146,14 @@ func (c *campaign) damageStore(p *process, data string, api *command.Client, pat
 	for _, i := range c.random.Perm(len(projectionNames)) { // a young store may have no tables yet
 		var err error
 		name = projectionNames[i]
-		if all, err = liveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(all) > 0 {
+		if all, err = findLiveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(all) > 0 {
 			break
 		}
 	}
 	if len(all) == 0 {
 		return "", errors.Join(fmt.Errorf("no store has %s", pattern), p.start())
 	}
-	proof, err := c.spoil(all[c.random.IntN(len(all))])
+	proof, err := c.corruptFile(all[c.random.IntN(len(all))])
 	if err != nil {
 		return "", err
 	}
@@ -162,10 +162,10 @@ func (c *campaign) damageStore(p *process, data string, api *command.Client, pat
 		return "", err
 	}
 	rebuilt := func(ctx context.Context) error {
-		if len(p.said(from, "the projection is rebuilt")) > 0 {
+		if len(p.logLines(from, "the projection is rebuilt")) > 0 {
 			return nil
 		}
-		out, err := tool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)
+		out, err := runTool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)
 		return fmt.Errorf("the damage is not found: %s, %w", out, err)
 	}
 	if err := eventually(c.ctx, rebuilt); err != nil {

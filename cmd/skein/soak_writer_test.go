@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// soakWriter has users and items about which only one writer publishes, and its ledger. Within a realm
+// the order of facts is known, and so is every answer.
+type soakWriter struct {
+	soak   *soakTraffic
+	name   string
+	seed   uint64
+	random *rand.Rand
+
+	expected     *expectedState
+	eventCount   int
+	batchCount   int
+	lastPosition string // of the last acknowledgement
+	// startedBatches is how many batches were sent at least once.
+	startedBatches atomic.Int64
+	// comparedRound is the round of the traffic up to which the realm was compared as a whole.
+	comparedRound atomic.Int64
+}
+
+const (
+	usersPerWriter = 12
+	itemsPerWriter = 30
+	// pinsPerUser is how many pins a user has about.
+	pinsPerUser = 25
+)
+
+func newSoakWriter(soak *soakTraffic, seed uint64, n int) *soakWriter {
+	return &soakWriter{
+		soak: soak, name: fmt.Sprint("w", n), seed: seed, random: rand.New(rand.NewPCG(seed, uint64(n)+1)), expected: newExpectedState(),
+	}
+}
+
+func (w *soakWriter) user(n int) string { return fmt.Sprintf("%s-user%d", w.name, n) }
+func (w *soakWriter) item(n int) string { return fmt.Sprintf("%s-item%d", w.name, n) }
+
+// The first event of each batch is a play of one item, the last of another: a view with the batch
+// has both.
+func (w *soakWriter) batchMarker(n int) string { return fmt.Sprintf("%s-bell%d", w.name, n) }
+func (w *soakWriter) markerUser() string       { return w.name + "-ringer" }
+
+func (w *soakWriter) randomUser() string { return w.user(w.random.IntN(usersPerWriter)) }
+
+func (w *soakWriter) randomUsers() (a, b string) {
+	n := w.random.IntN(usersPerWriter)
+	return w.user(n), w.user((n + 1 + w.random.IntN(usersPerWriter-1)) % usersPerWriter)
+}
+
+func (w *soakWriter) randomItem() string {
+	return w.item(min(w.random.IntN(itemsPerWriter), w.random.IntN(itemsPerWriter)))
+}
+
+// randomEvent makes up a fact.
+func (w *soakWriter) randomEvent() *skeinv1.Event {
+	a, b := w.randomUsers()
+	switch n := w.random.IntN(100); {
+	case n < 20:
+		return userFollowed(a, b)
+	case n < 28:
+		return userUnfollowed(a, b)
+	case n < 30:
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b}}}
+	case n < 34:
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}}
+	case n < 36:
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}}
+	case n < 38:
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
+	case n < 60:
+		return w.pinEvent(a)
+	case n < 72:
+		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: w.randomItem()}}}
+	case n < 77:
+		return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: w.randomItem()}}}
+	case n < 92:
+		return played(a, w.randomItem())
+	}
+	return &skeinv1.Event{Kind: &skeinv1.Event_Served{
+		Served: &skeinv1.Served{UserId: a, ItemIds: []string{w.randomItem(), w.batchMarker(2)}},
+	}}
+}
+
+// pinEvent makes a pin of a user or, if there are enough, ends one.
+func (w *soakWriter) pinEvent(owner string) *skeinv1.Event {
+	pins := w.expected.pins[owner]
+	if w.random.IntN(2*pinsPerUser) < len(pins) {
+		return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{
+			PinDeleted: &skeinv1.PinDeleted{Pin: pins[w.random.IntN(len(pins))].GetPin()},
+		}}
+	}
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+		Pin:     &skeinv1.Pin{OwnerId: owner, PinId: fmt.Sprint("pin", w.eventCount)},
+		BoardId: [...]string{"", "art", "cats"}[w.random.IntN(3)], ItemId: w.randomItem(),
+	}}}
+}
+
+// run publishes, and compares what it holds, until the context ends.
+func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		round := w.soak.compareRound.Load()
+		w.publishBatch(ctx)
+		if w.comparedRound.Load() < round {
+			if w.compareAll(ctx); ctx.Err() == nil {
+				w.comparedRound.Store(round)
+			}
+		} else {
+			w.compareSome(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// publishBatch publishes some facts as one batch, again and again with the same event ids until they are
+// acknowledged.
+func (w *soakWriter) publishBatch(ctx context.Context) {
+	w.soak.publishGate.RLock()
+	defer w.soak.publishGate.RUnlock()
+	if ctx.Err() != nil {
+		return
+	}
+	req := &skeinv1.PublishRequest{}
+	add := func(ev *skeinv1.Event) {
+		w.eventCount++
+		ev.EventId = fmt.Sprintf("%x-%s-%d", w.seed, w.name, w.eventCount)
+		req.Events = append(req.Events, ev)
+		w.expected.apply(ev) // no comparison runs before it is acknowledged
+	}
+	add(played(w.markerUser(), w.batchMarker(0)))
+	for range w.random.IntN(14) {
+		add(w.randomEvent())
+	}
+	add(played(w.markerUser(), w.batchMarker(1)))
+	w.batchCount++
+	w.startedBatches.Add(1)
+	began := time.Now()
+	for try := 0; ; try++ {
+		api := w.soak.clients[(w.batchCount+try)%len(w.soak.clients)]
+		call, cancel := context.WithTimeout(ctx, writeTime)
+		res, err := api.Events().Publish(call, connect.NewRequest(req))
+		cancel()
+		if err == nil {
+			w.lastPosition = res.Msg.GetPosition()
+			w.soak.countOperation("Publish")
+			w.soak.mu.Lock()
+			w.soak.operationCounts["Publish, events"] += len(req.GetEvents())
+			w.soak.mu.Unlock()
+			w.soak.writeGaps.recordAnswer()
+			return
+		}
+		if !w.soak.recordError(ctx, "Publish by "+w.name, err) && ctx.Err() == nil {
+			w.soak.reportFinding(isLost, "%s can continue no more: %v", w.name, err)
+			<-ctx.Done()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > ackTime {
+			w.soak.reportFinding(isLost, "%s: for %v a batch was not acknowledged: %v", w.name, ackTime, err)
+			<-ctx.Done()
+			return
+		}
+		sleepOrDone(ctx, 50*time.Millisecond)
+	}
+}
+
+// sleepOrDone waits before the next try.
+func sleepOrDone(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// readAnyState reads without any demand, as most clients do, while the writer writes: whatever the state,
+// it must be of whole batches, and none that was never sent.
+func (w *soakWriter) readAnyState(ctx context.Context, pace time.Duration) {
+	random := rand.New(rand.NewPCG(w.seed, uint64(len(w.name))))
+	for n := 0; ctx.Err() == nil; n++ {
+		api := w.soak.clients[n%len(w.soak.clients)]
+		call, cancel := context.WithTimeout(ctx, readTime)
+		w.readOnce(call, api, random)
+		cancel()
+		sleepOrDone(ctx, pace)
+	}
+}
+
+func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *rand.Rand) {
+	user := w.user(random.IntN(usersPerWriter))
+	var name string
+	var err error
+	switch random.IntN(4) {
+	case 0:
+		name = "CheckFollows, any state"
+		_, err = api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{Pairs: w.randomPairs(random)}))
+	case 1:
+		name = "ReadFeed, any state"
+		_, err = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: user, HideSeen: true}))
+	default:
+		name = "BatchGetCounters, any state"
+		var res *connect.Response[skeinv1.BatchGetCountersResponse]
+		res, err = api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+			Keys: []*skeinv1.CounterKey{itemKey(w.batchMarker(0)), itemKey(w.batchMarker(1)), userKey(w.markerUser())},
+		}))
+		if err == nil {
+			c := res.Msg.GetCounters()
+			first, last, both := c[0].GetPlayCount(), c[1].GetPlayCount(), c[2].GetPlayCount()
+			whole := first == last && both == first+last
+			if most := w.startedBatches.Load(); !whole && !w.soak.mixesPositions || max(first, last) > most || both > 2*most {
+				w.soak.reportFinding(isWrong, "%s: of %d batches it shows %d beginnings, %d ends, %d of both at %s", w.name, w.startedBatches.Load(),
+					first, last, both, res.Msg.GetPosition())
+			}
+		}
+	}
+	if err != nil {
+		w.soak.recordError(context.WithoutCancel(ctx), name, err)
+		return
+	}
+	w.soak.countOperation(name)
+	w.soak.readGaps.recordAnswer()
+}
+
+func (w *soakWriter) randomPairs(random *rand.Rand) (pairs []*skeinv1.FollowPair) {
+	for range 20 {
+		n := random.IntN(usersPerWriter)
+		pairs = append(pairs, &skeinv1.FollowPair{
+			UserId: w.user(n),
+			Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: w.user((n + 1 + random.IntN(usersPerWriter-1)) % usersPerWriter)},
+		})
+	}
+	return pairs
+}
+
+func itemKey(item string) *skeinv1.CounterKey {
+	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}}
+}
+
+func userKey(user string) *skeinv1.CounterKey {
+	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: user}}
+}
