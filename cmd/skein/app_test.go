@@ -29,14 +29,15 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// startService runs the service inside the test on a data directory, and returns a client and what
-// stops it.
+// startService runs the service inside the test on a data directory. It returns a client and a
+// function that stops the service.
 func startService(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *command.Client, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	serviceOptions := service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Logger: logger,
 		Memory: service.Memory{Cache: 16 << 20, Queries: 1 << 20},
@@ -44,10 +45,12 @@ func startService(t *testing.T, dir string, logger *slog.Logger, options ...func
 	for _, option := range options {
 		option(&serviceOptions)
 	}
+
 	app, err := service.Open(t.Context(), serviceOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- app.Run(ctx, listener, func() error { close(ready); return nil }) }()
@@ -56,6 +59,7 @@ func startService(t *testing.T, dir string, logger *slog.Logger, options ...func
 	case err := <-ended:
 		t.Fatal(err)
 	}
+
 	api = (&command.ClientFlags{Server: listener.Addr().String()}).Client()
 	return api, func() {
 		t.Helper()
@@ -70,6 +74,8 @@ func startService(t *testing.T, dir string, logger *slog.Logger, options ...func
 	}
 }
 
+// mustPublish publishes events, waits until reads can see them, and returns the position of the
+// last one.
 func mustPublish(t *testing.T, api *command.Client, evs ...*skeinv1.Event) (position string) {
 	t.Helper()
 	res, err := api.Events().Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
@@ -110,38 +116,36 @@ func getStatus(ctx context.Context, api *command.Client) (*skeinv1.GetStatusResp
 // TestServiceKeepsEventsAndLeavesNoGoroutine closes a service and opens it again: the service must
 // leave no goroutine behind, and must still have what was published.
 func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
-	// What libraries start once for a process and never end.
+	// Goroutines that libraries start once for a process are running already, and are ignored.
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	logger := slog.New(slog.DiscardHandler)
 	api, stop := startService(t, dir, logger)
 	position := mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
+
 	api, stop = startService(t, dir, logger)
 	defer stop()
-	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
-		AtLeast: position,
-		Pairs:   []*skeinv1.FollowPair{userPair("ann", "bob")},
-	}))
-	if err != nil || res.Msg.GetKinds()[0] != skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
-		t.Errorf("%v, %v", res, err)
+
+	if follows, err := isFollowing(t.Context(), api, "ann", "bob", position); err != nil || !follows {
+		t.Errorf("after a restart, ann follows bob: %v, %v, expected true", follows, err)
 	}
 }
 
-// syncBuffer is what several goroutines may write and read.
+// syncBuffer is a buffer that several goroutines may write and read.
 type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write appends.
+// Write is part of [io.Writer].
 func (b *syncBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
-// String returns what was written so far.
+// String returns everything that was written so far.
 func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,9 +160,12 @@ func TestFailedProjectionDoesNotStopTheService(t *testing.T) {
 	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
-	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil { // the store is of a log that is gone
+
+	// A new log takes the place of the old one, from which the stores were folded.
+	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
+
 	var log syncBuffer
 	api, stop = startService(t, dir, slog.New(slog.NewTextHandler(&log, nil)))
 	defer stop()
@@ -166,30 +173,33 @@ func TestFailedProjectionDoesNotStopTheService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	projection := status.GetProjections()[0]
 	if projection.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_FAILED || !strings.Contains(projection.GetError(), "another log") {
-		t.Errorf("status: %v", projection)
+		t.Errorf("got the status %v, expected FAILED because of another log", projection)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") {
-		t.Errorf("log: %s", log.String())
+		t.Errorf("the service logged no error:\n%s", log.String())
 	}
 }
 
-// pairFacts are the facts about one pair, for a computation of its own: the latest of the file, and
-// all live ones.
+// pairFacts are the facts about one pair of users, from which the test computes by itself whether
+// the pair follows. importedAt is the time of the latest imported follow, and liveFacts are all
+// live follows and unfollows, oldest first.
 type pairFacts struct {
 	importedAt events.Micros
 	liveFacts  []liveFact
 }
 
+// liveFact is a follow or an unfollow that was published live.
 type liveFact struct {
 	isFollow bool
-	// seq orders them; their times are the log's.
+	// publishedAt is the time right before the call. The log gives the event its own time, a little later.
 	publishedAt events.Micros
 }
 
-// followedSince reports whether and since when the pair follows: history only where there is no live
-// unfollow.
+// followedSince reports whether the pair follows, and since when. Imported history counts only if
+// there is no live unfollow.
 func (f pairFacts) followedSince() (events.Micros, bool) {
 	began, ended := events.Micros(-1), false
 	for _, fact := range f.liveFacts {
@@ -218,6 +228,8 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 	dir := t.TempDir()
 	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
 	defer stop()
+
+	// With so few users, most pairs have imported and live facts.
 	const users, pieces = 40, 6
 	want := map[[2]string]pairFacts{}
 	var files []string
@@ -238,6 +250,8 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 		}
 		files = append(files, path)
 	}
+
+	// Each piece is imported twice, in two different orders.
 	order := append(rng.Perm(pieces), rng.Perm(pieces)...)
 	for _, i := range order {
 		if _, err := importer.Run(t.Context(), importer.Options{
@@ -257,11 +271,13 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 		}
 		publishLiveFacts(t, api, rng, users, want)
 	}
+
 	for u := range users {
 		checkFollowing(t, api, fmt.Sprint("u", u), want)
 	}
 }
 
+// randomUsers returns two different users.
 func randomUsers(rng *rand.Rand, users int) (a, b string) {
 	i, j := rng.IntN(users), rng.IntN(users-1)
 	if j >= i {
@@ -270,8 +286,7 @@ func randomUsers(rng *rand.Rand, users int) (a, b string) {
 	return fmt.Sprint("u", i), fmt.Sprint("u", j)
 }
 
-// publishLiveFacts publishes some live follows and unfollows, one a call, and notes when they began to
-// hold as the service tells it.
+// publishLiveFacts publishes 30 live follows and unfollows, one per call, and records them in want.
 func publishLiveFacts(t *testing.T, api *command.Client, rng *rand.Rand, users int, want map[[2]string]pairFacts) {
 	t.Helper()
 	for range 30 {
@@ -281,10 +296,9 @@ func publishLiveFacts(t *testing.T, api *command.Client, rng *rand.Rand, users i
 		if !fact.isFollow {
 			ev = userUnfollowed(a, b)
 		}
+
 		before := time.Now()
 		mustPublish(t, api, ev)
-		// The log gave it a time in between, which is the time since only where history does not
-		// count.
 		facts := want[[2]string{a, b}]
 		fact.publishedAt = events.Micros(before.UnixMicro())
 		facts.liveFacts = append(facts.liveFacts, fact)
@@ -292,15 +306,16 @@ func publishLiveFacts(t *testing.T, api *command.Client, rng *rand.Rand, users i
 	}
 }
 
-// checkFollowing demands the list of a user, in order. Times of live facts are the log's: they are
-// demanded to be within a second of when the fact was published, and to be those of the list's
-// order.
+// checkFollowing checks the list of followees of a user, and its order. The log chooses the times
+// of live facts, so the list may give a time up to a second after the fact was published.
 func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]string]pairFacts) {
 	t.Helper()
 	type entry struct {
 		user  string
 		since events.Micros
 	}
+
+	// Compute the expected list, newest first.
 	var wanted []entry
 	for pair := range maps.Keys(want) {
 		if since, ok := want[pair].followedSince(); ok && pair[0] == user {
@@ -310,12 +325,15 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 	slices.SortFunc(wanted, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.user, b.user))
 	})
+
 	res, err := api.Graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{
 		UserId: user, PageSize: 1000,
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// Replace each time that is within a second of the expected one by the expected one.
 	var got []entry
 	for _, e := range res.Msg.GetEntries() {
 		since := events.Micros(e.GetFollowTime().AsTime().UnixMicro())

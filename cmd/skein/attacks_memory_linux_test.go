@@ -340,17 +340,8 @@ func (a *attacker) waitUntilIdle(ctx context.Context) {
 // waitForMetric waits until a line is among the metrics of the service.
 func (a *attacker) waitForMetric(ctx context.Context, line string) {
 	if err := eventually(ctx, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.addr+"/metrics", http.NoBody)
-		if err != nil {
-			return err
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err == nil && !strings.Contains(string(text), "\n"+line+"\n") {
+		_, text, err := httpGet(ctx, http.DefaultClient, "http://"+a.addr+"/metrics")
+		if err == nil && !strings.Contains(text, "\n"+line+"\n") {
 			err = fmt.Errorf("the metrics do not have %s", line)
 		}
 		return err

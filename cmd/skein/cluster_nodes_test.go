@@ -9,9 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -98,12 +96,12 @@ func (c *nodeCluster) joinNode(ctx context.Context) error {
 	}
 	reports := regexp.MustCompile(`(\d+) partitions in place of 0, (\d+) of them copied`)
 	return eventually(ctx, func(context.Context) error {
-		text, err := os.ReadFile(filepath.Join(c.inService["n3"].dir, "server.log"))
+		text, err := c.inService["n3"].readLogFile()
 		if err != nil {
 			return err
 		}
-		copied := reports.FindAllSubmatch(text, -1)
-		if slices.ContainsFunc(copied, func(m [][]byte) bool { return bytes.Equal(m[1], m[2]) }) {
+		copied := reports.FindAllStringSubmatch(text, -1)
+		if slices.ContainsFunc(copied, func(m []string) bool { return m[1] == m[2] }) {
 			return nil
 		}
 		return fmt.Errorf("no store was copied whole: %q", copied)
@@ -264,7 +262,7 @@ func (c *nodeCluster) addNode(ctx context.Context, name string) error {
 	}
 	c.t.Cleanup(func() {
 		s.kill()
-		if text, err := os.ReadFile(filepath.Join(s.dir, "server.log")); c.t.Failed() {
+		if text, err := s.readLogFile(); c.t.Failed() {
 			c.t.Logf("the log of %s (%v):\n%s", name, err, text)
 		}
 	})

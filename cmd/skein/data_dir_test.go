@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,8 +37,8 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	if code := stopping.cmd.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("expected the exit code %d, got %d", exitFailed, code)
 	}
-	text, err := os.ReadFile(filepath.Join(stopping.dir, "server.log"))
-	if err != nil || !strings.Contains(string(text), "the data directory was removed or replaced while this process had it open") {
+	text, err := stopping.readLogFile()
+	if err != nil || !strings.Contains(text, "the data directory was removed or replaced while this process had it open") {
 		t.Errorf("the log does not say why the process ended: %v\n%s", err, text)
 	}
 	mustSkein(t, next, "skein", `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}`+"\n", "publish", "--visible")
@@ -53,8 +52,8 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = third.cmd.Wait()
-	text, err = os.ReadFile(filepath.Join(third.dir, "server.log"))
-	if err != nil || !strings.Contains(string(text), "is open in another process: stop it, or choose another directory") {
+	text, err = third.readLogFile()
+	if err != nil || !strings.Contains(text, "is open in another process: stop it, or choose another directory") {
 		t.Errorf("a third process is not refused: %v\n%s", err, text)
 	}
 }

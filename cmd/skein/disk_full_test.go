@@ -217,11 +217,11 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(d.dir, "server.log"))
+	text, err := d.readLogFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("Publish continued %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
+	t.Logf("Publish continued %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(text, "started anew"))
 	d.checkLastFollow("it has gone on")
 	d.checkGraphEqualsLog()
 }

@@ -24,42 +24,44 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// TestMain makes the test binary be skein itself when a test runs skein: every test of the command
-// line has real processes.
+// TestMain lets the test binary act as skein when a test runs `skein`, so all tests of the command
+// line run real processes.
 func TestMain(m *testing.M) {
-	// A service that runs within a test starts its worker from this binary, which must not run all
-	// tests then.
+	// A service inside a test starts its worker from this binary. The worker must not run the
+	// tests.
 	if len(os.Args) > 1 && os.Args[1] == "finish-build" {
 		main()
 		return
 	}
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	// Most tests wait for processes more than they compute. More at a time would wait for each
-	// other.
+	// Short is the default; -short=false runs everything at full length (docs/development.md).
+	_ = flag.Set("test.short", "true")
+	// Most tests wait for processes more than they compute. With more tests at once, they would
+	// wait for each other.
 	_ = flag.Set("test.parallel", "6")
-	// Under the race detector each process sleeps for a second before it exits, unless this is set.
-	// A test has hundreds of them.
+	// Under the race detector, each process sleeps for a second before it exits unless this
+	// variable is set. The tests start hundreds of processes.
 	if os.Getenv(raceOptionsVar) == "" {
 		_ = os.Setenv(raceOptionsVar, "atexit_sleep_ms=0")
 	}
-	// A service refuses calls while the machine is too busy to begin them in time. Tests must pass
-	// on such a machine, too.
+	// A service refuses calls while the machine is too busy to begin them in time. The tests must
+	// also pass on such a machine.
 	if err := os.Setenv("SKEIN_SHED_AFTER", "0s"); err != nil {
 		panic(err)
 	}
 	testscript.Main(leakCheckedTests{m}, map[string]func(){"skein": runSkein})
 }
 
-// exitOnStdinEOF is the environment variable with which a test asks runSkein to end the process as
-// soon as its standard input is closed.
+// exitOnStdinEOF names the environment variable with which a test asks runSkein to end the process
+// as soon as its standard input is closed.
 const exitOnStdinEOF = "SKEIN_TEST_ENDS_WITH_STDIN"
 
-// runSkein is the main function of the processes that tests start. A process that outlived a killed
-// test binary would keep its ports and reach the servers of the next run there, so it ends with the
-// pipe that the test binary holds open.
+// runSkein is the main function of the processes that tests start. A process that outlives a killed
+// test binary would keep its ports, and would reach the servers of the next test run. So the
+// process ends when the pipe that the test binary holds open is closed.
 func runSkein() {
 	if os.Getenv(exitOnStdinEOF) != "" {
-		_ = os.Unsetenv(exitOnStdinEOF) // the worker process reads its operation from its own standard input
+		// A worker process must not inherit the variable: it reads its operation from standard input.
+		_ = os.Unsetenv(exitOnStdinEOF)
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(exitFailed)
@@ -68,7 +70,7 @@ func runSkein() {
 	main()
 }
 
-// leakCheckedTests runs the tests, and fails when one has left a goroutine behind.
+// leakCheckedTests runs the tests, and fails if one of them leaves a goroutine behind.
 type leakCheckedTests struct{ tests *testing.M }
 
 func (l leakCheckedTests) Run() int {
@@ -84,9 +86,9 @@ func (l leakCheckedTests) Run() int {
 	return 0
 }
 
-// testSeed returns the seed for everything that a test chooses at random. It is the one of rapid,
-// RAPID_SEED, if that is set, so that the merge gate runs the same test every time; otherwise it is
-// a new one.
+// testSeed returns the seed for everything that a test chooses at random. If RAPID_SEED is set,
+// that is the seed, so that the merge gate runs the same test every time. Otherwise the seed is
+// new.
 func testSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -100,22 +102,22 @@ func testSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// raceOptionsVar is the variable of the options of the race detector.
+// raceOptionsVar names the environment variable with the options of the race detector.
 const raceOptionsVar = "GORACE"
 
-// TestScripts runs the scenarios in testdata/script. Beside the usual commands of testscript they
-// have:
+// TestScripts runs the scenarios in testdata/script. Besides the usual commands of testscript, the
+// scenarios have these:
 //
-//	ready FILE      waits for the port file of a service and until it is ready, and makes it $SKEIN_SERVER;
-//	                with an authority after it, and perhaps a certificate and its key: over TLS
-//	certificates    writes ca.pem, and certificates and keys to server/ and client/ (of the name "web")
-//	jwt FILE CLAIMS writes a JWT with claims as JSON, and the key for it to jwks.json
-//	held FILE       is ready for a service that is held in front of a hole of its log: it waits until it says so
-//	flip DIR TEXT N flips a bit of a text where it stands for the Nth time in a file of messages below the directory
-//	unflip          brings all such files back
-//	holds DIR N     demands that the directory has so many entries
-//	private FILE…   demands that only their user has access to files and directories, and to all in these
-//	until TEXT ARG… runs skein again and again, until what it prints contains the text; with ! until it fails and says that
+//	ready FILE      waits until the service with this port file is ready, and sets $SKEIN_SERVER to its address.
+//	                With the file of a certificate authority, and perhaps a certificate and its key, it uses TLS
+//	certificates    writes ca.pem, and certificates and keys to server/ and client/ (for the name "web")
+//	jwt FILE CLAIMS writes a JWT with the claims, which are JSON, and writes the key for it to jwks.json
+//	held FILE       like ready, for a service that reports that it is held in front of a hole in its log
+//	flip DIR TEXT N flips a bit in the Nth occurrence of the text in a file of messages below the directory
+//	unflip          restores the file that flip has changed
+//	holds DIR N     fails unless the directory has N entries
+//	private FILE…   fails unless only the user has access to the files, the directories, and everything in these
+//	until TEXT ARG… runs skein repeatedly until its output contains the text; with !, until it fails with that text
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	jwts := accesstest.NewJWTs(t, "one")
@@ -221,10 +223,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// waitLimit is how long a test waits for what must come. It comes in a fraction of that.
+// waitLimit is how long a test waits for something that must happen. On an idle machine it happens
+// in a fraction of that.
 const waitLimit = 5 * time.Minute
 
-// eventually asks again and again, at first often, until the answer is nil.
+// eventually calls ask until it returns nil, first after pauses of a millisecond, later of 50
+// milliseconds. It returns the last error when waitLimit is over or the context ends.
 func eventually(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
@@ -241,7 +245,8 @@ func eventually(ctx context.Context, ask func(context.Context) error) error {
 	}
 }
 
-// waitUntil calls check until it returns nil, and fails the test when that takes too long.
+// waitUntil calls check as [eventually] does, and fails the test if check does not return nil in
+// time.
 func waitUntil(ctx context.Context, t *testing.T, check func(context.Context) error) {
 	t.Helper()
 	if err := eventually(ctx, check); err != nil {
@@ -264,13 +269,14 @@ func httpGet(ctx context.Context, client *http.Client, url string) (status int, 
 	return res.StatusCode, string(text), err
 }
 
-// waitUntilReady waits until a service has written its port and is ready, and returns its address.
+// waitUntilReady waits until a service has written its port file and is ready, and returns its
+// address.
 func waitUntilReady(ctx context.Context, portFile string) (server string, err error) {
 	return waitUntilReadyOver(ctx, portFile, "http://", http.DefaultClient)
 }
 
-// newTLSClient is a client that trusts the authorities of a file, and has a certificate if two
-// more files are given.
+// newTLSClient returns a client that trusts the certificate authority of the first file. Two more
+// files are its own certificate and key.
 func newTLSClient(ts *testscript.TestScript, files []string) *http.Client {
 	f := command.ClientFlags{TLSCA: ts.MkAbs(files[0])}
 	if len(files) > 1 {
@@ -281,17 +287,20 @@ func newTLSClient(ts *testscript.TestScript, files []string) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 }
 
+// waitUntilReadyOver does the same with a client for the scheme http:// or https://.
 func waitUntilReadyOver(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
 	return waitForReadyz(ctx, portFile, scheme, client, http.StatusOK, func(string) bool { return true })
 }
 
-// allStoresHeld reports whether no store of an answer of /readyz has yet to reach the hole.
+// allStoresHeld reports whether an answer of /readyz says of every store that it is held in front
+// of a hole.
 func allStoresHeld(answer string) bool {
 	const state = `"state":`
 	return strings.Contains(answer, state) && strings.Count(answer, state) == strings.Count(answer, state+`"held"`)
 }
 
-// waitForReadyz waits until a service has written its port and /readyz has a status and fits.
+// waitForReadyz waits until a service has written its port file, and /readyz answers with the
+// status and with a body that accepts approves. It returns the address of the service.
 func waitForReadyz(
 	ctx context.Context, portFile, scheme string, client *http.Client, status int, accepts func(answer string) bool,
 ) (server string, err error) {
@@ -301,22 +310,10 @@ func waitForReadyz(
 			return err
 		}
 		server = scheme + "127.0.0.1:" + strings.TrimSpace(string(port))
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/readyz", nil)
-		if err != nil {
-			return err
+		got, answer, err := httpGet(ctx, client, server+"/readyz")
+		if err == nil && (got != status || !accepts(answer)) {
+			err = fmt.Errorf("/readyz of %s answers %d %s, expected status %d", server, got, answer, status)
 		}
-		res, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		answer, err := io.ReadAll(res.Body)
-		if err != nil {
-			return err
-		}
-		if res.StatusCode != status || !accepts(string(answer)) {
-			return fmt.Errorf("%s is not as it should be: %s, %s", server, res.Status, answer)
-		}
-		return nil
+		return err
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -173,20 +172,12 @@ func TestServeAppliesMemoryFlag(t *testing.T) {
 	}
 }
 
+// metrics returns the page of metrics of the process.
 func (s *serverProcess) metrics(t *testing.T) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
+	status, text, err := httpGet(t.Context(), http.DefaultClient, "http://"+s.addr+"/metrics")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("the metrics: status %d, %v", status, err)
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return text
 }

@@ -25,13 +25,11 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	target := t.TempDir()
 	c := startNodes(ctx, t, "", "--snapshots", target)
 	rng := rand.New(rand.NewPCG(1, 1))
-	demand := func(want string, args ...string) {
+	check := func(want string, args ...string) {
 		t.Helper()
-		if code, out, said := runInProcess(args...); code != exitOK || !regexp.MustCompile("(?m)"+want).MatchString(out+said) {
-			t.Fatalf("%q: exit code %d, and not %q in\n%s%s", args, code, want, out, said)
-		}
+		checkRunMatches(t, exitOK, want, args...)
 	}
-	publish := func() (at string) {
+	publishSome := func() (at string) {
 		t.Helper()
 		for range 5 {
 			var err error
@@ -41,7 +39,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		}
 		return at
 	}
-	same := func(at string) {
+	checkSame := func(at string) {
 		t.Helper()
 		for range 40 {
 			if err := c.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
@@ -49,28 +47,28 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 			}
 		}
 	}
-	publish()
+	publishSome()
 	// The node that joined last has never held all partitions, while the first one had them all
 	// before the others joined. Only a store with a part of the partitions is refused to a process
 	// that is not a node.
 	const lost = "n2"
 	own := filepath.Join(target, "nodes", lost)
 	for name, s := range c.inService {
-		demand("snapshot one in", "snapshot", "--name", "one", "--server", s.addr)
-		demand("^one +graph ", "snapshot", "list", "--server", s.addr)
-		demand("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
+		check("snapshot one in", "snapshot", "--name", "one", "--server", s.addr)
+		check("^one +graph ", "snapshot", "list", "--server", s.addr)
+		check("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
 	}
-	publish()
+	publishSome()
 	s := c.takeOutOfService(lost)
 	s.kill()
 	data := s.dataDir()
 	if err := os.RemoveAll(data); err != nil {
 		t.Fatal(err)
 	}
-	at := publish()
-	demand("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
-	demand("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
-	demand("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
+	at := publishSome()
+	check("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
+	check("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
+	check("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
 	if code, _, said := runInProcess("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(said, "there is a store already") {
 		t.Errorf("a second time: exit code %d, %s", code, said)
 	}
@@ -86,10 +84,10 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	others := []*callableNode{c.takeOutOfService("n0"), c.takeOutOfService("n1")} // only the restored one is called
-	same(at)
+	checkSame(at)
 	c.putInService("n0", others[0].serverProcess)
 	c.putInService("n1", others[1].serverProcess)
-	same(publish())
+	checkSame(publishSome())
 	for _, s := range c.inService {
 		// The nodes that were away get their partitions back. A verification that such a change
 		// overtakes is refused.
@@ -111,7 +109,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	}
 	twin := &serverProcess{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
 	t.Cleanup(twin.kill)
-	demand("graph: restored from snapshot one", "restore", "--data", twin.dataDir(), "--target", own, "--snapshot", "one")
+	check("graph: restored from snapshot one", "restore", "--data", twin.dataDir(), "--target", own, "--snapshot", "one")
 	if err := twin.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +120,9 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
-	same(publish())
-	demand("snapshot two in", "snapshot", "--name", "two", "--server", twin.addr)
-	demand("removed 5 snapshots", "snapshot", "prune", "--target", own, "one")
+	checkSame(publishSome())
+	check("snapshot two in", "snapshot", "--name", "two", "--server", twin.addr)
+	check("removed 5 snapshots", "snapshot", "prune", "--target", own, "one")
 }
 
 // TestUnusableNodeNameIsRefusedWithSnapshots demands that a name of a node that cannot be the name

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -33,28 +31,30 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 		o.Node = &node.Config{Name: "node-1", Addr: l.Addr().String(), Listener: l, Zone: "east", Weight: 1, Copies: 2}
 	})
 	defer stop()
-	skein := func(args ...string) (code int, out string) {
-		var text, trouble bytes.Buffer
-		code = run(append(args, "--server", api.URL), &command.Streams{Out: &text, Err: &trouble})
-		return code, text.String() + trouble.String()
-	}
-	demand := func(wantCode int, line string, args ...string) {
+	checkLine := func(wantCode int, line string, args ...string) {
 		t.Helper()
-		if code, text := skein(args...); code != wantCode || !regexp.MustCompile("(?m)"+line).MatchString(text) {
-			t.Errorf("%q: exit code %d, and not %q in\n%s", args, code, line, text)
-		}
+		checkRunMatches(t, wantCode, line, append(args, "--server", api.URL)...)
 	}
-	waitUntil(t.Context(), t, func(context.Context) error {
-		_, text := skein("node", "list")
-		if !regexp.MustCompile(`(?m)^node-1 +127\.0\.0\.1:\d+ +east +1 +256 +256 +[A-Za-z0-9_-]+ +serving, answers this$`).MatchString(text) {
-			return fmt.Errorf("it does not serve all:\n%s", text)
-		}
-		return nil
-	})
-	demand(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
+	// waitForLine waits until `skein node list` prints a line.
+	waitForLine := func(line string) {
+		t.Helper()
+		waitUntil(t.Context(), t, func(context.Context) error {
+			_, out, errOut := runInProcess("node", "list", "--server", api.URL)
+			if !regexp.MustCompile("(?m)" + line).MatchString(out + errOut) {
+				return fmt.Errorf("expected %q in\n%s%s", line, out, errOut)
+			}
+			return nil
+		})
+	}
+
+	// The only node serves all partitions, each of which lacks its second copy.
+	waitForLine(`^node-1 +127\.0\.0\.1:\d+ +east +1 +256 +256 +[A-Za-z0-9_-]+ +serving, answers this$`)
+	checkLine(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
+
 	// The partitions came by one change of each store, which ends when the generation without them
 	// is deleted.
 	if err := eventually(t.Context(), func(ctx context.Context) error {
+
 		families := scrapeMetrics(ctx, t, api)
 		states := map[string]int{}
 		for _, name := range []string{"skein_cluster_node_state", "skein_cluster_change_state"} {
@@ -73,6 +73,7 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+
 	families := scrapeMetrics(t.Context(), t, api)
 	for name, want := range map[string]float64{
 		"skein_cluster_nodes": 1, "skein_cluster_partitions": 256, "skein_cluster_partitions_short": 256, "skein_cluster_partitions_unserved": 0,
@@ -83,19 +84,14 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 			}
 		}
 	}
-	demand(exitFailed, `the cluster has no node "node-2", only node-1`, "node", "drain", "node-2")
-	demand(exitOK, `^node-1 is drained: it gives up each partition once other nodes serve it`, "node", "drain", "node-1")
-	if err := eventually(t.Context(), func(context.Context) error {
-		if _, text := skein("node", "list"); !regexp.MustCompile(`(?m) serving, answers this, drained$`).MatchString(text) {
-			return fmt.Errorf("it is not drained:\n%s", text)
-		}
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-	demand(exitOK, `^node-1 gets partitions again$`, "node", "drain", "node-1", "--undo")
 
-	// A key with a value that no node writes is ignored, and an operator learns of it.
+	// Drain the node, and undo that.
+	checkLine(exitFailed, `the cluster has no node "node-2", only node-1`, "node", "drain", "node-2")
+	checkLine(exitOK, `^node-1 is drained: it gives up each partition once other nodes serve it`, "node", "drain", "node-1")
+	waitForLine(` serving, answers this, drained$`)
+	checkLine(exitOK, `^node-1 gets partitions again$`, "node", "drain", "node-1", "--undo")
+
+	// A node ignores a key whose value no node has written, and reports the key to operators.
 	putIntoClusterBucket(t, ns.ClientURL(), "node.x", "garbage")
 	if err := eventually(t.Context(), func(ctx context.Context) error {
 		for _, m := range scrapeMetrics(ctx, t, api)["skein_cluster_keys_unreadable"].GetMetric() {
@@ -107,11 +103,11 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	demand(exitFailed, "the bucket of the cluster has values that cannot be read", "healthcheck", "--healthy")
-	demand(exitOK, `(?m)^UNREADABLE: the node that answers ignores 1 key of the cluster's bucket: node\.x$`, "node", "list")
+	checkLine(exitFailed, "the bucket of the cluster has values that cannot be read", "healthcheck", "--healthy")
+	checkLine(exitOK, `(?m)^UNREADABLE: the node that answers ignores 1 key of the cluster's bucket: node\.x$`, "node", "list")
 }
 
-// putIntoClusterBucket writes a key of the only cluster of a NATS server.
+// putIntoClusterBucket writes a key into the bucket of the only cluster on a NATS server.
 func putIntoClusterBucket(t *testing.T, url, key, value string) {
 	t.Helper()
 	js := jetStreamAt(t, url)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -129,11 +130,22 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	}
 }
 
-// runInProcess runs the command line inside the test.
+// runInProcess runs a command line inside the test, and returns its exit code and what it wrote to
+// standard output and standard error.
 func runInProcess(args ...string) (code int, out, said string) {
 	var stdout, stderr bytes.Buffer
 	code = run(args, &command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
 	return code, stdout.String(), stderr.String()
+}
+
+// checkRunMatches checks the exit code of a command, and that a line of its output, or of its
+// errors, matches a pattern.
+func checkRunMatches(t *testing.T, wantCode int, pattern string, args ...string) {
+	t.Helper()
+	code, out, errOut := runInProcess(args...)
+	if code != wantCode || !regexp.MustCompile("(?m)"+pattern).MatchString(out+errOut) {
+		t.Errorf("skein %q: exit code %d, expected %d and %q, got\n%s%s", args, code, wantCode, pattern, out, errOut)
+	}
 }
 
 // TestReplayCommandsReportOutcome demands that the commands of `skein replay` print reports and
@@ -144,44 +156,40 @@ func TestReplayCommandsReportOutcome(t *testing.T) {
 	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = r.offer })
 	defer stop()
 	server := "--server=" + api.URL
-	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {
+	check := func(wantCode int, wantOut, wantErr string, args ...string) (out string) {
 		t.Helper()
-		code, out, said := runInProcess(append(args, server)...)
-		if code != wantCode || !strings.Contains(out, wantOut) || !strings.Contains(said, wantSaid) {
-			t.Errorf("skein %v: code %d\n%s%s", args, code, out, said)
-		}
-		return out
+		return checkRun(t, wantCode, wantOut, wantErr, append(args, server)...)
 	}
 	r.results <- nil
-	demand(0, "7 rows, as told", "rebuild of graph (operation 2", "replay", "rebuild", "graph", "--share=0.5")
+	check(0, "7 rows, as told", "rebuild of graph (operation 2", "replay", "rebuild", "graph", "--share=0.5")
 	if o := <-r.started; o.Share != 0.5 || len(o.Partitions) != 0 {
 		t.Errorf("%+v", o)
 	}
 	// What differs is a failure, with its report.
 	r.results <- errors.New("2 rows of inbox differ")
-	demand(1, "7 rows, as told", "failed: 2 rows of inbox differ", "replay", "verify")
+	check(1, "7 rows, as told", "failed: 2 rows of inbox differ", "replay", "verify")
 	<-r.started
 	r.results <- errors.New("2 rows of inbox differ")
-	demand(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json", "--partition=3", "--partition=4")
+	check(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json", "--partition=3", "--partition=4")
 	if o := <-r.started; len(o.Partitions) != 2 {
 		t.Errorf("%+v", o)
 	}
-	demand(1, "", "is no projection of this service: it has counters, graph, inbox, notifications, seen", "replay", "verify", "nothing")
-	demand(1, "", "graph has no previous generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
-	demand(1, "", "--archive", "replay", "erase", "ann", "--yes")
-	demand(1, "", "--snapshots", "snapshot")
-	demand(1, "", "share", "replay", "rebuild", "graph", "--share=2")
+	check(1, "", "is no projection of this service: it has counters, graph, inbox, notifications, seen", "replay", "verify", "nothing")
+	check(1, "", "graph has no previous generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
+	check(1, "", "--archive", "replay", "erase", "ann", "--yes")
+	check(1, "", "--snapshots", "snapshot")
+	check(1, "", "share", "replay", "rebuild", "graph", "--share=2")
 
-	id := strings.TrimSpace(demand(0, "", "started", "replay", "rebuild", "seen", "--no-wait"))
+	id := strings.TrimSpace(check(0, "", "started", "replay", "rebuild", "seen", "--no-wait"))
 	<-r.started
-	demand(0, "4 of 10 rows", "", "replay", "operations")
-	if out := demand(0, id, "", "replay", "operations", "--kind=rebuild", "--limit=1"); strings.Contains(out, "verify") {
+	check(0, "4 of 10 rows", "", "replay", "operations")
+	if out := check(0, id, "", "replay", "operations", "--kind=rebuild", "--limit=1"); strings.Contains(out, "verify") {
 		t.Error(out)
 	}
-	demand(0, "", "cancellation requested", "replay", "cancel", id)
-	demand(1, "", "rebuild of seen (operation "+id+"): cancelled", "replay", "watch", id)
-	demand(0, "", "cancelled", "replay", "cancel", id)
-	demand(1, "", "there is no such operation", "replay", "watch", "x")
+	check(0, "", "cancellation requested", "replay", "cancel", id)
+	check(1, "", "rebuild of seen (operation "+id+"): cancelled", "replay", "watch", id)
+	check(0, "", "cancelled", "replay", "cancel", id)
+	check(1, "", "there is no such operation", "replay", "watch", "x")
 }
 
 // TestWatchCommandContinuesAtPosition demands that `skein watch` prints events and the position at

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -96,13 +97,10 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
 }
 
-// checkOutput demands that a command succeeds and prints a text.
+// checkOutput checks that a command against a server succeeds and prints a text.
 func checkOutput(t *testing.T, s *serverProcess, args, want string) {
 	t.Helper()
-	code, out, said := runInProcess(append(strings.Fields(args), "--server", s.addr)...)
-	if code != exitOK || !strings.Contains(out+said, want) {
-		t.Errorf("skein %s: exit code %d, %s%s, expected %q", args, code, out, said, want)
-	}
+	checkRunMatches(t, exitOK, regexp.QuoteMeta(want), append(strings.Fields(args), "--server", s.addr)...)
 }
 
 // killWhenFilesAppear runs a command, and kills it as soon as n files match a pattern, one more than before

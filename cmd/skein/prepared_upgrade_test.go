@@ -217,12 +217,12 @@ func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 				return
 			}
 			for name, node := range c.inService {
-				text, err := os.ReadFile(filepath.Join(node.dir, "server.log"))
+				text, err := node.readLogFile()
 				if err != nil {
 					t.Fatal(err)
 				}
 				const continued = "the live generation is outdated, and another one is live instead"
-				if n := strings.Count(string(text), continued); n != i+1 {
+				if n := strings.Count(text, continued); n != i+1 {
 					t.Errorf("%s: %s continued another generation at %d starts, expected %d", s.name, name, n, i+1)
 				}
 			}

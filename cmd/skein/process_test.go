@@ -25,6 +25,7 @@ import (
 func TestDemoServesUntilSignal(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
+
 	cmd := exec.CommandContext(t.Context(), "skein", "demo", "--port", "0")
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	out, err := cmd.StdoutPipe()
@@ -34,32 +35,38 @@ func TestDemoServesUntilSignal(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
+	// The demo prints this line after its tour, when it has become an ordinary service.
 	lines := bufio.NewScanner(out)
 	for serving := false; !serving && lines.Scan(); {
 		serving = strings.HasPrefix(lines.Text(), "Serving ")
 	}
+
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if rest, err := io.ReadAll(out); err != nil { // all that it writes must be read before Wait
+	// Wait closes the pipe, so everything that the demo writes must be read first.
+	if rest, err := io.ReadAll(out); err != nil {
 		t.Fatalf("%q, %v", rest, err)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the demo ended with %v", err)
 	}
+
 	if left, err := filepath.Glob(filepath.Join(tmp, "*")); err != nil || len(left) > 0 {
 		t.Errorf("the demo left %v, %v", left, err)
 	}
 }
 
-// serverProcess is a service process that can be killed and started again on the same data and port.
+// serverProcess is a service in a process of its own, which a test can kill and start again on the
+// same data and the same port.
 type serverProcess struct {
 	t    *testing.T
 	dir  string
 	addr string
-	// flags are those of serve beside the data, the address and the port file.
+	// flags are the flags of `skein serve`, without --data, --listen and --port-file.
 	flags []string
-	// program is another skein than this one; empty means this one.
+	// program is the path of another version of skein; empty means the program under test.
 	program string
 	cmd     *exec.Cmd
 }
@@ -100,7 +107,7 @@ func (s *serverProcess) start(ctx context.Context) error {
 	}
 	url, err := waitUntilReady(ctx, filepath.Join(s.dir, "port"))
 	if err != nil {
-		text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
+		text, _ := s.readLogFile()
 		s.t.Logf("the log of the server:\n%s", text)
 		return err
 	}
@@ -108,28 +115,33 @@ func (s *serverProcess) start(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the process.
+// launch starts the process and does not wait until it is ready.
 func (s *serverProcess) launch(ctx context.Context) error {
 	portFile := filepath.Join(s.dir, "port")
 	if err := os.RemoveAll(portFile); err != nil {
 		return err
 	}
+
+	// The first start takes any free port. Later starts take the same port again, because clients
+	// know it.
 	listen := s.addr
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
+
 	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+
 	s.cmd = exec.CommandContext(ctx, cmp.Or(s.program, "skein"), append([]string{
-		"serve", "--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile,
+		"serve", "--data", s.dataDir(), "--listen", listen, "--port-file", portFile,
 	}, s.flags...)...)
 	s.cmd.Stderr = log
 
-	// Nothing is written to this pipe. It closes when the test binary ends, also when that is
-	// killed, and runSkein ends the process then.
+	// Nothing is written to this pipe. It closes when the test binary ends, even if the binary is
+	// killed, and runSkein then ends the process.
 	s.cmd.Env = append(os.Environ(), exitOnStdinEOF+"=1")
 	if _, err := s.cmd.StdinPipe(); err != nil {
 		return err
@@ -152,10 +164,11 @@ func (s *serverProcess) stopGracefully() error {
 	}
 }
 
-// kill ends the process as a power cut would, as far as the process can tell.
+// kill ends the process with SIGKILL, which the process cannot tell from a power cut. It does
+// nothing if the process was never started.
 func (s *serverProcess) kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
-		return // it was not started
+		return
 	}
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait() // "signal: killed"
@@ -164,8 +177,9 @@ func (s *serverProcess) kill() {
 // reservedPorts are the ports that [findFreePorts] has returned.
 var reservedPorts sync.Map
 
-// findFreePorts finds ports, from one on, that no client of this machine is given by chance, so that a
-// server can have them again. None is returned twice: two tests may ask before either listens.
+// findFreePorts finds free ports from first up to 30000. The system gives no port of this range to
+// outgoing connections, so a server that was stopped can have its port again. No port is returned
+// twice, because two tests may ask before either of them listens.
 func findFreePorts(first, count int) (ports []int, err error) {
 	for port := first; port < 30000 && len(ports) < count; port++ {
 		if _, isReserved := reservedPorts.Load(port); isReserved {

@@ -19,17 +19,17 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// natsCluster is a JetStream cluster of three servers inside the test. Acknowledged messages are on
-// their disks.
+// natsCluster is a JetStream cluster of three servers inside the test. The servers sync each
+// message to disk before they acknowledge it.
 type natsCluster struct {
-	t       *testing.T // of the whole cluster
+	t       *testing.T
 	opts    []*natsserver.Options
 	servers []*natsserver.Server
-	// js looks at the cluster as a program without skein would.
+	// js is a connection of the test itself, without the rules of skein.
 	js jetstream.JetStream
 }
 
-// startNATSCluster starts the servers. The test stops them at its end.
+// startNATSCluster starts the three servers. They stop at the end of the test.
 func startNATSCluster(t *testing.T) *natsCluster {
 	t.Helper()
 	const size = 3
@@ -38,10 +38,12 @@ func startNATSCluster(t *testing.T) *natsCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var routes []*url.URL
 	for _, port := range ports[:size] {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
+
 	for n, port := range ports[:size] {
 		c.opts = append(c.opts, &natsserver.Options{
 			ServerName: fmt.Sprint("n", n), Host: "127.0.0.1", Port: ports[size+n], NoSigs: true, NoLog: true,
@@ -50,10 +52,12 @@ func startNATSCluster(t *testing.T) *natsCluster {
 			Routes:  routes,
 		})
 	}
+
 	for n := range size {
 		c.startServer(n)
 		t.Cleanup(func() { c.stopServer(n) })
 	}
+
 	nc, err := nats.Connect(c.urls(), nats.MaxReconnects(-1))
 	if err != nil {
 		t.Fatal(err)
@@ -65,13 +69,14 @@ func startNATSCluster(t *testing.T) *natsCluster {
 	return c
 }
 
-// startServer starts a server, again on the port and with the directory that it had.
+// startServer starts server n, with the same port and directory each time.
 func (c *natsCluster) startServer(n int) {
 	c.t.Helper()
 	ns, err := natsserver.NewServer(c.opts[n].Clone())
 	if err != nil {
 		c.t.Fatal(err)
 	}
+
 	c.servers[n] = ns
 	ns.Start()
 	if !ns.ReadyForConnections(waitLimit) {
@@ -79,12 +84,13 @@ func (c *natsCluster) startServer(n int) {
 	}
 }
 
+// stopServer stops server n and waits until it has ended.
 func (c *natsCluster) stopServer(n int) {
 	c.servers[n].Shutdown()
 	c.servers[n].WaitForShutdown()
 }
 
-// urls names all servers, as --nats takes them.
+// urls returns the addresses of all servers, as the flag --nats takes them.
 func (c *natsCluster) urls() string {
 	var list []string
 	for _, o := range c.opts {
@@ -93,8 +99,8 @@ func (c *natsCluster) urls() string {
 	return strings.Join(list, ",")
 }
 
-// retryClusterRequest makes a request of the cluster until it succeeds. A server that was started again just
-// now may leave one without an answer.
+// retryClusterRequest makes a request to the cluster until it succeeds. A server that was just
+// started again may leave a request without an answer, so each attempt has five seconds.
 func retryClusterRequest(ctx context.Context, request func(context.Context) error) error {
 	return eventually(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -103,7 +109,7 @@ func retryClusterRequest(ctx context.Context, request func(context.Context) erro
 	})
 }
 
-// waitUntilReplicated waits until every replica of the log is up and has all of it.
+// waitUntilReplicated waits until every replica of the log is up and has all messages.
 func (c *natsCluster) waitUntilReplicated(ctx context.Context) (info *jetstream.StreamInfo, err error) {
 	err = retryClusterRequest(ctx, func(ctx context.Context) error {
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
@@ -124,7 +130,7 @@ func (c *natsCluster) waitUntilReplicated(ctx context.Context) (info *jetstream.
 	return info, err
 }
 
-// findLeader returns the server that leads the log.
+// findLeader returns the number of the server that leads the log.
 func (c *natsCluster) findLeader(ctx context.Context) (int, error) {
 	info, err := c.waitUntilReplicated(ctx)
 	if err != nil {
@@ -138,14 +144,15 @@ func (c *natsCluster) findLeader(ctx context.Context) (int, error) {
 	return -1, fmt.Errorf("there is no server %q", info.Cluster.Leader)
 }
 
-// stopFollower stops a server that does not lead the log, waits until the others know that, and
-// returns its number.
+// stopFollower stops a server that does not lead the log, waits until the other servers know that
+// it is down, and returns its number.
 func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 	c.t.Helper()
 	leader, err := c.findLeader(ctx)
 	if err != nil {
 		c.t.Fatal(err)
 	}
+
 	n = (leader + 1) % len(c.servers)
 	c.stopServer(n)
 	if err := retryClusterRequest(ctx, func(ctx context.Context) error {
@@ -165,12 +172,14 @@ func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 	return n
 }
 
-// readEnvelopes reads the log as it stands, without any of the rules of skein.
+// readEnvelopes reads all envelopes of the log directly from the stream, without the rules of
+// skein.
 func (c *natsCluster) readEnvelopes(ctx context.Context) (all []*skeinv1.EventBatch, err error) {
 	info, err := c.waitUntilReplicated(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	var consumer jetstream.Consumer
 	if err := retryClusterRequest(ctx, func(ctx context.Context) (err error) {
 		consumer, err = c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
@@ -178,8 +187,9 @@ func (c *natsCluster) readEnvelopes(ctx context.Context) (all []*skeinv1.EventBa
 	}); err != nil {
 		return nil, err
 	}
-	// A consumer that was made just now may not answer yet. After an error it continues behind what
-	// it has brought.
+
+	// A new consumer may not answer yet. After an error, the consumer continues after the messages
+	// that it has already delivered.
 	err = eventually(ctx, func(context.Context) error {
 		for uint64(len(all)) < info.State.Msgs {
 			msgs, err := consumer.Fetch(int(min(1000, info.State.Msgs-uint64(len(all)))), jetstream.FetchMaxWait(time.Second))

@@ -29,6 +29,7 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 		t.Fatalf("on three servers the log has %d replicas, %v", info.Config.Replicas, err)
 	}
 
+	// Some users have numeric ids and UUIDs, which skein may store in another form.
 	users := []string{"somebody-to-be-erased", "7234567890123456789", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 	position := ""
 	for i := range 20 {
@@ -47,7 +48,9 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	if err := os.WriteFile(list, []byte(strings.Join(users, "\n")+"\nnobody\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	erasedBy := map[string]int{} // the process that archived the log then
+
+	// erasedBy has the process that erased each user. Only the stores of that process are checked.
+	erasedBy := map[string]int{}
 	archiver := r.eraseAtArchiver(ctx, t, []string{"--file", list}, "3 users deleted", "user 4 of the list was not erased", "epoch 2",
 		"removed from 3 of 3 replicas", "left: each NATS server of the stream has erased messages in its Raft log")
 	for _, user := range users {
@@ -66,11 +69,12 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 		}
 	}
 
-	// Erase another user while a server of the log is down, which the report names.
+	// Erase another user while a NATS server of the log is down. The report must name that server.
 	last := "another-to-be-erased"
 	if _, err := r.publishAt(ctx, 0, userFollowed(last, "u1")); err != nil {
 		t.Fatal(err)
 	}
+
 	down := r.cluster.stopFollower(ctx)
 	erasedBy[last] = r.eraseAtArchiver(ctx, t, []string{last, "--json"}, "epoch 3", "removed from 2 of 3 replicas",
 		"left: NATS servers that do not run have all erased messages until they have caught up: start "+r.cluster.opts[down].ServerName)
@@ -79,6 +83,7 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	if _, err := r.cluster.waitUntilReplicated(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	dirs := []string{archiveDir}
 	for n := range r.cluster.opts {
 		dirs = append(dirs, findMessageDirs(t, r.cluster.opts[n].StoreDir)...)
@@ -98,8 +103,8 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	}
 }
 
-// eraseAtArchiver erases users at the process that archives the log, and returns its number. Every text must
-// be in the report.
+// eraseAtArchiver erases users at the process that archives the log, because only that process may,
+// and returns its number. Every text must be in the report.
 func (r *replicas) eraseAtArchiver(ctx context.Context, t *testing.T, users []string, texts ...string) (archiver int) {
 	t.Helper()
 	waitUntil(ctx, t, func(context.Context) error {
@@ -124,8 +129,8 @@ func (r *replicas) eraseAtArchiver(ctx context.Context, t *testing.T, users []st
 	return archiver
 }
 
-// findMessageDirs returns the directories below dir in which a NATS server keeps the messages of the
-// log. Its Raft logs, which it compacts by its own rules, are elsewhere.
+// findMessageDirs returns the directories below dir in which a NATS server stores the messages of
+// the log. Its Raft logs, which the server compacts by its own rules, are elsewhere.
 func findMessageDirs(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

@@ -28,34 +28,39 @@ func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	r := startReplicas(ctx, t, "")
+
 	type part struct {
 		name string
 		run  func(context.Context, *testing.T)
 	}
-	parts := []part{{"a damaged replica", r.repairDamagedReplica}, {"an accepted hole", r.acceptHole}}
+	parts := []part{{"a damaged replica is repaired", r.repairDamagedReplica}, {"a hole is accepted", r.acceptHole}}
 	if testing.Short() {
-		parts[0] = part{"stopped", func(_ context.Context, t *testing.T) {
+		// The second part expects that both processes are stopped.
+		parts[0] = part{"both processes stop", func(_ context.Context, t *testing.T) {
 			if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 				t.Fatal(err)
 			}
 		}}
 	}
+
 	for _, part := range parts {
 		if !t.Run(part.name, func(t *testing.T) { part.run(ctx, t) }) {
 			break
 		}
 	}
+
 	for i, s := range r.servers {
-		if text, err := os.ReadFile(filepath.Join(s.dir, "server.log")); t.Failed() {
+		if text, err := s.readLogFile(); t.Failed() {
 			t.Errorf("%v, the log of process %d:\n%s", err, i, text)
 		}
 	}
 }
 
-// repairDamagedReplica flips a bit in the replica of a server that does not lead, which then leads: the
-// server does not copy the message from another. Nothing is folded across it until another server
-// leads, and the replica is whole when it was copied anew. The message is the first one, which a
-// reader asks the leader for. Others may come from any replica, and be whole there.
+// repairDamagedReplica flips a bit in the replica of a server that does not lead, and makes that
+// server the leader: NATS servers do not compare replicas. No process may fold across the damaged
+// message until another server leads, and the replica is intact again once it was copied anew. The
+// damaged message is the first of the stream, which readers get from the leader. Later messages may
+// come from any replica, and be intact there.
 func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	follow := func(i int, follower string) (position string) {
 		t.Helper()
@@ -65,19 +70,24 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 		}
 		return position
 	}
+
+	// Publish two follows that only process 0 folds.
 	if err := r.servers[1].stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
 	damagedPosition := follow(0, "damaged")
 	hole := r.lastSequence(ctx, t, 0)
-	if got, _, err := r.listFollowers(ctx, 0, "star", follow(0, "after")); err != nil || len(got) != 2 { // it has folded both by then
-		t.Fatalf("%v, %v", got, err)
+	if got, _, err := r.listFollowers(ctx, 0, "star", follow(0, "after")); err != nil || len(got) != 2 {
+		t.Fatalf("got the followers %v, %v, expected 2", got, err)
 	}
+
+	// Damage the first of them in one replica.
 	leader, err := r.cluster.findLeader(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	damaged, intact := (leader+1)%3, (leader+2)%3
+
 	r.cluster.stopServer(damaged)
 	if err := flipBit(r.cluster.opts[damaged].StoreDir, "damaged", 1, filepath.Join(t.TempDir(), "whole")); err != nil {
 		t.Fatal(err)
@@ -85,30 +95,33 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	r.cluster.startServer(damaged)
 	r.makeLeader(ctx, t, damaged)
 
-	// A process that has yet to fold the message stands in front of it, and answers from there. The
-	// other continues.
+	// Process 1 has not folded the message. It must stop in front of the message and answer from
+	// there, while process 0 continues.
 	if err := r.servers[1].launch(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.waitUntilHeld(ctx, t, 1, hole)
+
 	lastPosition := follow(1, "last")
 	followers := []string{"damaged", "after", "last"}
 	if got, _, err := r.listFollowers(ctx, 0, "star", lastPosition); err != nil || len(got) != len(followers) {
-		t.Errorf("the process that has folded all answers %v, %v", got, err)
+		t.Errorf("process 0, which has folded everything, lists %v, %v, expected %v", got, err, followers)
 	}
 	if got, _, err := r.listFollowers(ctx, 1, "star", ""); err != nil || len(got) > 0 {
-		t.Errorf("in front of the hole it answers %v, %v", got, err)
+		t.Errorf("process 1, in front of the hole, lists %v, %v, expected nobody", got, err)
 	}
 	if _, err := r.isFollowing(ctx, 1, "damaged", "star", damagedPosition); connect.CodeOf(err) != connect.CodeUnavailable {
-		t.Errorf("what is in the hole: %v", err)
+		t.Errorf("a read that demands the message in the hole: got %v, expected unavailable", err)
 	}
 
-	// The leader steps down. Then its replica is moved away, and copied from the others.
+	// Repair as the runbook says: another server becomes the leader, then the damaged replica is
+	// moved away, and the server copies it from the others.
 	r.makeLeader(ctx, t, intact)
 	if _, err := waitUntilReady(ctx, filepath.Join(r.servers[1].dir, "port")); err != nil {
 		t.Fatal(err)
 	}
 	r.checkFollowers(ctx, t, "star", followers, lastPosition)
+
 	r.cluster.stopServer(damaged)
 	replica, err := filepath.Glob(filepath.Join(r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", eventlog.StreamName))
 	if err != nil || len(replica) != 1 {
@@ -118,15 +131,17 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	r.cluster.startServer(damaged)
+
 	if err := eventually(ctx, func(context.Context) error { return r.cluster.checkReplicaContains(damaged, followers) }); err != nil {
 		t.Fatalf("the replica that was copied: %v", err)
 	}
 	r.checkRebuildEqualsFold(ctx, t, "star", followers, lastPosition)
 }
 
-// acceptHole deletes a message that neither process has read, and accepts the loss through one of
-// them.
+// acceptHole deletes a message that neither process has read, and accepts the loss through process
+// 0. Both processes must then continue behind the hole.
 func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
+	// Publish three follows without a service, and delete the second one.
 	log, err := eventlog.Open(ctx, eventlog.Config{URL: r.cluster.urls(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +150,7 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var position string
 	for _, follower := range []string{"one", "lost", "two"} {
 		res, err := publisher.Publish(ctx, []*skeinv1.Event{followWithEventID(follower, "sun")}, eventlog.PublishOptions{})
@@ -147,6 +163,7 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 	if err := errors.Join(err, publisher.Close(ctx), log.Close(ctx)); err != nil {
 		t.Fatal(err)
 	}
+
 	hole := head.Last - 1
 	stream, err := r.cluster.js.Stream(ctx, eventlog.StreamName)
 	if err != nil {
@@ -155,12 +172,15 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 	if err := stream.DeleteMsg(ctx, hole); err != nil {
 		t.Fatal(err)
 	}
+
+	// Both processes must stop in front of the hole, and continue once the loss is accepted.
 	if err := forBothProcesses(func(i int) error { return r.servers[i].launch(ctx) }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range r.servers {
 		r.waitUntilHeld(ctx, t, i, hole)
 	}
+
 	accept := exec.CommandContext(ctx, "skein", "replay", "log", "accept-hole", fmt.Sprint(hole), "--server", "http://"+r.servers[0].addr)
 	if out, err := accept.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v", out, err)
@@ -171,6 +191,7 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+
 	r.checkFollowers(ctx, t, "sun", []string{"one", "two"}, position)
 	for i := range r.apis {
 		if holes := r.mustGetLogStatus(ctx, t, i).GetAcceptedHoles(); len(holes) != 1 || holes[0].GetFirstSequence() != hole || holes[0].GetLastSequence() != hole {
@@ -180,14 +201,16 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 	r.checkRebuildEqualsFold(ctx, t, "sun", []string{"one", "two"}, position)
 }
 
-// checkRebuildEqualsFold has the second process build its stores again. They are those of the first, row for
-// row. Both are stopped then.
+// checkRebuildEqualsFold lets process 1 build its stores again, and checks that the new rows, and
+// the old ones, equal the rows of process 0. It stops both processes.
 func (r *replicas) checkRebuildEqualsFold(ctx context.Context, t *testing.T, user string, followers []string, atLeast string) {
 	t.Helper()
 	if err := r.servers[1].stopGracefully(); err != nil {
 		t.Error(err)
 	}
+
 	folded := inspectRows(ctx, t, r.servers[1])
+
 	if err := os.RemoveAll(r.servers[1].dataDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +221,7 @@ func (r *replicas) checkRebuildEqualsFold(ctx context.Context, t *testing.T, use
 	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
 	}
+
 	want := inspectRows(ctx, t, r.servers[0])
 	for what, got := range map[string][]byte{"folded": folded, "built again": inspectRows(ctx, t, r.servers[1])} {
 		if !bytes.Equal(got, want) {
@@ -230,8 +254,8 @@ func (r *replicas) lastSequence(ctx context.Context, t *testing.T, i int) uint64
 	return r.mustGetLogStatus(ctx, t, i).GetLastSequence()
 }
 
-// waitUntilHeld waits until a process says that an envelope is missing, and stands in front of it with
-// every projection.
+// waitUntilHeld waits until process i reports that the envelope is missing, and that every
+// projection is held right before it.
 func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole uint64) {
 	t.Helper()
 	if err := eventually(ctx, func(ctx context.Context) error {
@@ -253,14 +277,16 @@ func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole 
 	}
 }
 
-// makeLeader makes a server the leader of the log.
+// makeLeader makes server n the leader of the log.
 func (r *replicas) makeLeader(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
 	c := r.cluster
 	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.servers[n].Name())
+	// The cluster does not answer while it has no leader, so an attempt is short at first. Each
+	// attempt has twice the time of the one before, in case the machine is slow.
 	timeout := 250 * time.Millisecond
 	waitUntil(ctx, t, func(ctx context.Context) error {
-		// While there is no leader, no server answers.
+
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
@@ -281,7 +307,8 @@ func (r *replicas) makeLeader(ctx context.Context, t *testing.T, n int) {
 	})
 }
 
-// checkReplicaContains demands that the replica of a server has these texts.
+// checkReplicaContains returns an error unless the files of the replica of server n contain all
+// texts.
 func (c *natsCluster) checkReplicaContains(n int, texts []string) error {
 	files, err := blockFiles(c.opts[n].StoreDir)
 	if err != nil {

@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,15 +24,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// replicas are two processes of the service, with a data directory each, over one log on a cluster
-// of three NATS servers. A client may ask either.
+// replicas are two processes of the service, each with its own data directory, over one log on a
+// cluster of three NATS servers. A client may call either.
 type replicas struct {
 	cluster *natsCluster
 	servers [2]*serverProcess
 	apis    [2]*command.Client
 }
 
-// callTime bounds one call. It is more than the service itself takes for any.
+// callTime is the time limit of one call. No call takes the service as long.
 const callTime = 2 * time.Minute
 
 // TestReplicasAnswerAsOneProcess demands that two processes over one cluster answer as one would:
@@ -46,18 +43,21 @@ func TestReplicasAnswerAsOneProcess(t *testing.T) { //nolint:tparallel // its pa
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	r := startReplicas(ctx, t, "")
+
 	info, err := r.cluster.waitUntilReplicated(ctx)
 	if err != nil || info.Config.Replicas != 3 {
 		t.Fatalf("on three servers the log has %d replicas, %v", info.Config.Replicas, err)
 	}
+
+	// Each part continues with the processes and the data of the one before.
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, *testing.T)
 	}{
-		{"NATS servers stop", r.stopNATSServers},
-		{"pages from both", r.readPagesFromBoth},
-		{"rolling restart", r.restartUnderLoad},
-		{"killed and emptied", r.killAndEmptyProcess},
+		{"NATS servers stop under load", r.stopNATSServers},
+		{"pages come from both processes", r.readPagesFromBoth},
+		{"processes restart under load", r.restartUnderLoad},
+		{"a process is killed, then loses its data", r.killAndEmptyProcess},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.run(ctx, t) }) {
 			break
@@ -66,8 +66,8 @@ func TestReplicasAnswerAsOneProcess(t *testing.T) { //nolint:tparallel // its pa
 	r.checkLogsHaveNoErrors(t)
 }
 
-// startReplicas starts two processes of a program (empty: this one) with some flags over a cluster
-// of three NATS servers.
+// startReplicas starts two processes with flags over a cluster of three NATS servers. An empty
+// program means the program under test.
 func startReplicas(ctx context.Context, t *testing.T, program string, flags ...string) *replicas {
 	t.Helper()
 	r := &replicas{cluster: startNATSCluster(t)}
@@ -76,10 +76,11 @@ func startReplicas(ctx context.Context, t *testing.T, program string, flags ...s
 		r.servers[i] = &serverProcess{t: t, dir: t.TempDir(), program: program, flags: flags}
 		t.Cleanup(r.servers[i].kill)
 	}
-	// Both at a time: one of them makes the log.
+	// Start both at once, so that they compete for creating the log.
 	if err := forBothProcesses(func(i int) error { return r.servers[i].start(ctx) }); err != nil {
 		t.Fatal(err)
 	}
+
 	for i, s := range r.servers {
 		r.apis[i] = s.newClient()
 		t.Cleanup(r.apis[i].HTTP.CloseIdleConnections)
@@ -87,19 +88,19 @@ func startReplicas(ctx context.Context, t *testing.T, program string, flags ...s
 	return r
 }
 
-// checkLogsHaveNoErrors demands that no process has logged an error; it shows their logs if the test has
-// failed.
+// checkLogsHaveNoErrors checks that no process has logged an error or a data race. It prints the
+// logs if the test has failed.
 func (r *replicas) checkLogsHaveNoErrors(t *testing.T) {
 	t.Helper()
 	for i, s := range r.servers {
-		text, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
-		if err != nil || bytes.Contains(text, []byte("level=ERROR")) || bytes.Contains(text, []byte("DATA RACE")) || t.Failed() {
+		text, err := s.readLogFile()
+		if err != nil || strings.Contains(text, "level=ERROR") || strings.Contains(text, "DATA RACE") || t.Failed() {
 			t.Errorf("%v, the log of process %d:\n%s", err, i, text)
 		}
 	}
 }
 
-// forBothProcesses does it for both processes at a time.
+// forBothProcesses calls run for both processes at once and returns their errors.
 func forBothProcesses(run func(i int) error) error {
 	var errs [2]error
 	var wg sync.WaitGroup
@@ -110,7 +111,7 @@ func forBothProcesses(run func(i int) error) error {
 	return errors.Join(errs[:]...)
 }
 
-// publishAt publishes one event through one process.
+// publishAt publishes events through process i, and returns the position of the last one.
 func (r *replicas) publishAt(ctx context.Context, i int, evs ...*skeinv1.Event) (position string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -121,15 +122,16 @@ func (r *replicas) publishAt(ctx context.Context, i int, evs ...*skeinv1.Event) 
 	return res.Msg.GetPosition(), nil
 }
 
-// isFollowing asks one process whether a user follows another, in a state that contains the position.
+// isFollowing asks process i whether a user follows another one, in a state that contains the
+// position.
 func (r *replicas) isFollowing(ctx context.Context, i int, follower, followee, atLeast string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	return isFollowing(ctx, r.apis[i], follower, followee, atLeast)
 }
 
-// listFollowers returns the whole list of a user's followers from one process, with its length as the
-// process counts it.
+// listFollowers returns all followers of a user from process i, and the number of followers that
+// the process counts.
 func (r *replicas) listFollowers(ctx context.Context, i int, user, atLeast string) (ids []string, count int64, err error) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, PageSize: 1000, AtLeast: atLeast}
 	for {
@@ -146,7 +148,8 @@ func (r *replicas) listFollowers(ctx context.Context, i int, user, atLeast strin
 	}
 }
 
-// checkFollowers demands that both processes have just these followers, each once.
+// checkFollowers checks that both processes list exactly these followers, each once, and count them
+// correctly.
 func (r *replicas) checkFollowers(ctx context.Context, t *testing.T, user string, want []string, atLeast string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
@@ -162,35 +165,45 @@ func (r *replicas) checkFollowers(ctx context.Context, t *testing.T, user string
 	}
 }
 
+// followWithEventID returns a follow whose event id is made of both users, so that it may be
+// published again.
 func followWithEventID(follower, user string) *skeinv1.Event {
 	ev := userFollowed(follower, user)
 	ev.EventId = follower + "-" + user
 	return ev
 }
 
+// userUnfollowed returns an unfollow.
 func userUnfollowed(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
 		UserUnfollowed: &skeinv1.UserUnfollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
-// followLoad is a constant load of writers that read each write back from the other process. A call that
-// fails is made once more, at the other address. A call without an answer then is lost.
+// followLoad is a constant load of eight writers. Each writer publishes a follow through one
+// process, and reads it back from the other. A call that fails is made again at the other address.
 type followLoad struct {
-	replicas             *replicas
-	t                    *testing.T
-	followee             string // whom all follow
-	retriesUntilAnswered bool   // a call is made as often as it takes
-	stop                 func() // ends the load when every call under way is answered
+	replicas *replicas
+	t        *testing.T
+	// followee is the user whom all followers follow.
+	followee string
+	// retriesUntilAnswered has a call made again for as long as the processes report that they are
+	// unavailable. Otherwise a call that fails at both addresses fails the test.
+	retriesUntilAnswered bool
+	// stop ends the load when all calls under way have been answered.
+	stop func()
 
+	// calls counts all calls, and failovers those that were made again at the other address.
 	calls, failovers atomic.Int64
-	ackedFollowers   [8][]string
-	slowest          [8]struct{ publish, read time.Duration }
-	// repeatedFollowers are the followers whose follow was published twice, under one event id.
+	// ackedFollowers are the followers whose follow was acknowledged, and slowest the longest calls,
+	// of each writer.
+	ackedFollowers [8][]string
+	slowest        [8]struct{ publish, read time.Duration }
+	// repeatedFollowers are the followers whose follow was published twice with one event id.
 	repeatedFollowers sync.Map
 }
 
-// startLoad starts a load of follows of the user.
+// startLoad starts a load of follows of a user. The load ends with the test at the latest.
 func (r *replicas) startLoad(ctx context.Context, t *testing.T, followee string, retriesUntilAnswered bool) *followLoad {
 	t.Helper()
 	l := &followLoad{replicas: r, t: t, followee: followee, retriesUntilAnswered: retriesUntilAnswered}
@@ -215,9 +228,11 @@ func (r *replicas) startLoad(ctx context.Context, t *testing.T, followee string,
 	return l
 }
 
-// followAndRead makes one follow and reads it.
+// followAndRead publishes the n-th follow of a writer through one process, and checks that the
+// other process shows it. It reports whether the writer may continue.
 func (l *followLoad) followAndRead(ctx context.Context, writer, n int) bool {
 	follower := fmt.Sprintf("%s%d-%d", l.followee, writer, n)
+
 	var position string
 	var taker int
 	if err := l.callWithFailover(&l.slowest[writer].publish, (writer+n)%2, func(i int) (err error) {
@@ -231,7 +246,11 @@ func (l *followLoad) followAndRead(ctx context.Context, writer, n int) bool {
 		l.t.Errorf("publishing %s: %v", follower, err)
 		return false
 	}
+
 	l.ackedFollowers[writer] = append(l.ackedFollowers[writer], follower)
+
+	// Read from the process that did not take the follow, at the position that the other one
+	// returned.
 	if err := l.callWithFailover(&l.slowest[writer].read, 1-taker, func(i int) error {
 		ok, err := l.replicas.isFollowing(ctx, i, follower, l.followee, position)
 		if err == nil && !ok || connect.CodeOf(err) == connect.CodeInvalidArgument {
@@ -245,13 +264,14 @@ func (l *followLoad) followAndRead(ctx context.Context, writer, n int) bool {
 	return true
 }
 
-// callWithFailover makes a call to one process, and if that fails, to the other. While a NATS server is down
-// it does so for as long as they say that they are not available, or that they do not know what
-// became of an event.
+// callWithFailover makes a call to process i, and to the other process if that fails. If the load
+// retries until a call is answered, callWithFailover alternates between the processes as long as
+// they are unavailable, or do not know what became of an event.
 func (l *followLoad) callWithFailover(slowest *time.Duration, i int, call func(i int) error) error {
 	began := time.Now()
 	defer func() { *slowest = max(*slowest, time.Since(began)) }()
 	l.calls.Add(1)
+
 	var errs []error
 	for {
 		err := call(i)
@@ -269,7 +289,8 @@ func (l *followLoad) callWithFailover(slowest *time.Duration, i int, call func(i
 	}
 }
 
-// waitForMoreCalls waits until the load has made more calls.
+// waitForMoreCalls waits until the load has made 400 more calls (150 in a short test), so that each
+// step of a test happens under load.
 func (l *followLoad) waitForMoreCalls(ctx context.Context) {
 	l.t.Helper()
 	enough := l.calls.Load() + 400
@@ -286,16 +307,19 @@ func (l *followLoad) waitForMoreCalls(ctx context.Context) {
 	}
 }
 
-// stopAndCheck ends the load. All that was acknowledged is in both processes, and nothing else.
+// stopAndCheck ends the load, and checks that both processes have exactly the followers that were
+// acknowledged.
 func (l *followLoad) stopAndCheck(ctx context.Context) {
 	l.t.Helper()
 	l.stop()
+
 	slowest := l.slowest[0]
 	for _, s := range l.slowest {
 		slowest.publish, slowest.read = max(slowest.publish, s.publish), max(slowest.read, s.read)
 	}
 	l.t.Logf("%d calls, %d made again at the second address; publishing took %v at most, reading %v",
 		l.calls.Load(), l.failovers.Load(), slowest.publish, slowest.read)
+
 	if l.t.Failed() {
 		return
 	}
@@ -306,15 +330,16 @@ func (l *followLoad) stopAndCheck(ctx context.Context) {
 	l.replicas.checkFollowers(ctx, l.t, l.followee, append(slices.Concat(l.ackedFollowers[:]...), "last"), position)
 }
 
-// stopNATSServers stops the NATS server that leads the log under load, and starts it again; in a
-// long test, the one that leads it then, too. A process that must find another server, or waits for
-// one to be elected, may say that it is not available. It may neither refuse a position that the
-// other gave, nor answer without what that contains.
+// stopNATSServers stops the NATS server that leads the log under load, and starts it again. In a
+// long test it does the same with the next leader. A process that must find another server, or
+// waits for an election, may report that it is unavailable. It must not refuse a position that the
+// other process returned, nor answer from a state without that position.
 func (r *replicas) stopNATSServers(ctx context.Context, t *testing.T) {
 	rounds := 2
 	if testing.Short() {
 		rounds = 1
 	}
+
 	l := r.startLoad(ctx, t, "star", true)
 	for range rounds {
 		l.waitForMoreCalls(ctx)
@@ -327,7 +352,10 @@ func (r *replicas) stopNATSServers(ctx context.Context, t *testing.T) {
 		r.cluster.startServer(down)
 		l.waitForMoreCalls(ctx)
 	}
+
 	l.stopAndCheck(ctx)
+
+	// Every follow must be in the log exactly once, unless it was published twice.
 	envs, err := r.cluster.readEnvelopes(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -345,14 +373,15 @@ func (r *replicas) stopNATSServers(ctx context.Context, t *testing.T) {
 	}
 }
 
-// readPagesFromBoth reads a list page by page, each from the process that did not answer the last,
-// while others come and go in it. The same with a scan.
+// readPagesFromBoth reads a list page by page, each page from the process that did not answer the
+// one before, while other followers come and go. Then it scans the list in the same way. Followers
+// who stay must be listed in order and once.
 func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 	stayingUsers, churningUsers, sessions := 3600, 60, 4
 	if testing.Short() {
 		stayingUsers, sessions = 2400, 2
 	}
-	// Those who come and go stand among those who stay.
+	// The followers who come and go are spread evenly between those who stay.
 	var evs []*skeinv1.Event
 	for n := range stayingUsers {
 		evs = append(evs, userFollowed(fmt.Sprint("stay", n), "board"))
@@ -360,6 +389,7 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 			evs = append(evs, userFollowed(fmt.Sprint("churn", n/(stayingUsers/churningUsers)), "board"))
 		}
 	}
+
 	var position string
 	for part := range slices.Chunk(evs, 1000) {
 		var err error
@@ -367,6 +397,8 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
+	// Let two writers add and remove followers until the end of this function.
 	churning, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -405,11 +437,12 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 				seen = append(seen, e.GetUserId())
 			}
 			pages++
-			req.AtLeast = "" // the token says more
+			req.AtLeast = "" // the page token demands a position itself
 			if req.PageToken = res.Msg.GetNextPageToken(); req.PageToken == "" {
 				break
 			}
-			// No two pages from one state: the list has changed in between.
+
+			// Wait for a change of the list, so that no two pages come from the same state.
 			waitUntil(ctx, t, func(context.Context) error {
 				if changes.Load() == before {
 					return errors.New("nothing changes")
@@ -417,11 +450,12 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 				return nil
 			})
 		}
+
 		checkSession(t, seen, stayingUsers)
 	}
 
-	// One message of each scan, then on with the other process. The last message is the one without
-	// entries.
+	// Take the first message of a scan, and continue with a scan at the other process. The last
+	// message has no entries.
 	parts := 0
 	var seen []string
 	for i, token := 0, ""; ; i++ {
@@ -441,11 +475,12 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 	checkSession(t, seen, stayingUsers)
 	t.Logf("%d pages in %d sessions, a scan in %d parts, %d changes", pages, sessions, parts, changes.Load())
 	if parts < 3 {
-		t.Errorf("the scan had %d parts: it did not alternate", parts)
+		t.Errorf("the scan had %d parts, expected at least 3 so that the processes alternate", parts)
 	}
 }
 
-// scanFirstMessage begins a scan at one process, takes its first message and breaks it off.
+// scanFirstMessage begins or resumes a scan at process i, and breaks it off after the first
+// message.
 func (r *replicas) scanFirstMessage(ctx context.Context, i int, token, atLeast string) (*skeinv1.ScanFollowersResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -462,21 +497,21 @@ func (r *replicas) scanFirstMessage(ctx context.Context, i int, token, atLeast s
 	return scan.Msg(), nil
 }
 
-// checkSession demands that a session has every user who stayed, in order and once, and no other
-// user twice.
+// checkSession checks that a session listed every user who stayed, in order and once, and nobody
+// else twice.
 func checkSession(t *testing.T, seen []string, stayingUsers int) {
 	t.Helper()
-	next := stayingUsers - 1 // the newest first
+	next := stayingUsers - 1 // the newest comes first
 	seenTimes := map[string]int{}
 	for _, id := range seen {
 		if seenTimes[id]++; seenTimes[id] > 1 {
-			t.Errorf("%s is there %d times", id, seenTimes[id])
+			t.Errorf("%s is listed %d times, expected once", id, seenTimes[id])
 		}
 		if !strings.HasPrefix(id, "stay") {
 			continue
 		}
 		if id != fmt.Sprint("stay", next) {
-			t.Errorf("%s stands where stay%d should", id, next)
+			t.Errorf("got %s, expected stay%d at this place", id, next)
 		}
 		next--
 	}
@@ -485,7 +520,8 @@ func checkSession(t *testing.T, seen []string, stayingUsers int) {
 	}
 }
 
-// restartUnderLoad restarts the processes one after the other under load.
+// restartUnderLoad restarts the processes one after the other under load. No call may fail at both
+// addresses.
 func (r *replicas) restartUnderLoad(ctx context.Context, t *testing.T) {
 	rounds := 2
 	if testing.Short() {
@@ -498,7 +534,8 @@ func (r *replicas) restartUnderLoad(ctx context.Context, t *testing.T) {
 	l.stopAndCheck(ctx)
 }
 
-// restartEach restarts the processes one after the other under a load, with a program.
+// restartEach restarts the processes one after the other under a load, with another program if one
+// is given.
 func (r *replicas) restartEach(ctx context.Context, t *testing.T, l *followLoad, program string) {
 	t.Helper()
 	for i, s := range r.servers {
@@ -515,13 +552,16 @@ func (r *replicas) restartEach(ctx context.Context, t *testing.T, l *followLoad,
 	l.waitForMoreCalls(ctx)
 }
 
-// killAndEmptyProcess kills one process: it continues where its store stands. Then it loses its
-// directory: it builds the same again, row for row.
+// killAndEmptyProcess kills one process, which must continue from the position of its store. Then
+// it removes the data directory of the process, which must build the same rows again.
 func (r *replicas) killAndEmptyProcess(ctx context.Context, t *testing.T) {
 	survivor, victim := 0, 1
 	killed := r.servers[victim]
+
 	killed.kill()
 	storedAt := storePosition(ctx, t, killed)
+
+	// Publish while the process is down, and demand its answers after it has caught up.
 	var want []string
 	for n := range 50 {
 		follower := fmt.Sprint("meanwhile", n)
@@ -530,10 +570,12 @@ func (r *replicas) killAndEmptyProcess(ctx context.Context, t *testing.T) {
 		}
 		want = append(want, follower)
 	}
+
 	firstAnswered, err := r.startAndReadPosition(ctx, victim)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	position, err := r.publishAt(ctx, victim, followWithEventID("after", "killed"))
 	if err != nil {
 		t.Fatal(err)
@@ -542,9 +584,10 @@ func (r *replicas) killAndEmptyProcess(ctx context.Context, t *testing.T) {
 	r.checkFollowers(ctx, t, "killed", want, position)
 	t.Logf("killed with its store at %d, it began at %d", storedAt, firstAnswered)
 	if storedAt == 0 || firstAnswered < storedAt {
-		t.Errorf("with a store at %d it began at %d", storedAt, firstAnswered)
+		t.Errorf("the process began at position %d, expected at least %d, the position of its store", firstAnswered, storedAt)
 	}
 
+	// Remove the data, and let the process build its stores again.
 	if err := killed.stopGracefully(); err != nil {
 		t.Error(err)
 	}
@@ -556,46 +599,41 @@ func (r *replicas) killAndEmptyProcess(ctx context.Context, t *testing.T) {
 	}
 	t.Logf("with an empty directory it began at %d", firstAnswered)
 	r.checkFollowers(ctx, t, "killed", want, position)
+
 	if position, err = r.publishAt(ctx, victim, followWithEventID("rebuilt", "killed")); err != nil {
 		t.Fatal(err)
 	}
 	r.checkFollowers(ctx, t, "killed", append(want, "rebuilt"), position)
+
+	// Both stores must have the same rows now.
 	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
 	}
+
 	stores := [2][]byte{inspectRows(ctx, t, r.servers[survivor]), inspectRows(ctx, t, r.servers[victim])}
 	if !bytes.Equal(stores[0], stores[1]) {
 		lines := [2][]string{strings.Split(string(stores[0]), "\n"), strings.Split(string(stores[1]), "\n")}
-		t.Errorf("built live and built again (-live +again):\n%s", gocmp.Diff(lines[0], lines[1]))
+		t.Errorf("rows that were folded live, and rows that were rebuilt (-live +rebuilt):\n%s", gocmp.Diff(lines[0], lines[1]))
 	}
 	t.Logf("%d rows, the same in both", bytes.Count(stores[0], []byte("\n")))
 	if at := storePosition(ctx, t, killed); at <= storedAt {
-		t.Errorf("the store was stopped in order at %d", at)
+		t.Errorf("after a graceful stop the store is at position %d, expected more than %d", at, storedAt)
 	}
 }
 
-// startAndReadPosition starts a process and returns the position of the first answer that it gives at all,
-// which is that of its store when it was opened, or a little later.
+// startAndReadPosition starts process i and returns the position of the first answer that the
+// process gives. That is the position of its store when it was opened, or a little more.
 func (r *replicas) startAndReadPosition(ctx context.Context, i int) (first uint64, err error) {
 	url := "http://" + r.servers[i].addr + "/metrics"
 	var wg sync.WaitGroup
 	var asked error
 	wg.Go(func() {
 		asked = eventually(ctx, func(ctx context.Context) error {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+			_, text, err := httpGet(ctx, r.apis[i].HTTP, url)
 			if err != nil {
 				return err
 			}
-			res, err := r.apis[i].HTTP.Do(req)
-			if err != nil {
-				return err
-			}
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			if err != nil {
-				return err
-			}
-			first, err = findNumber(text, `(?m)^skein_projection_position\{projection="graph"\} (\S+)$`)
+			first, err = findNumber([]byte(text), `(?m)^skein_projection_position\{projection="graph"\} (\S+)$`)
 			return err
 		})
 	})
@@ -604,7 +642,7 @@ func (r *replicas) startAndReadPosition(ctx context.Context, i int) (first uint6
 	return first, errors.Join(err, asked)
 }
 
-// findNumber finds a whole number in a text.
+// findNumber returns the whole number that the first group of a pattern matches.
 func findNumber(text []byte, pattern string) (uint64, error) {
 	found := regexp.MustCompile(pattern).FindSubmatch(text)
 	if found == nil {

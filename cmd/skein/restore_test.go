@@ -61,28 +61,24 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	api, stop = startService(t, dir, quiet)
 	position := mustPublish(t, api, userFollowed("ann", "cid"))
 
-	expect := func(code int, says string, args ...string) (out string) {
+	check := func(wantCode int, want string, args ...string) {
 		t.Helper()
-		got, out, said := runInProcess(args...)
-		if got != code || !strings.Contains(out+said, says) {
-			t.Errorf("%v: exit code %d, %q, %q; want %d and %q", args, got, out, said, code, says)
-		}
-		return out
+		checkRunMatches(t, wantCode, regexp.QuoteMeta(want), args...)
 	}
-	expect(exitFailed, "is open in another process", "restore", "--data", dir, "--target", target)
-	expect(exitOK, "at sequence 1", "restore", "--data", dir, "--target", target, "--drill", "graph")
+	check(exitFailed, "is open in another process", "restore", "--data", dir, "--target", target)
+	check(exitOK, "at sequence 1", "restore", "--data", dir, "--target", target, "--drill", "graph")
 	stop()
-	expect(exitFailed, "there is a store already", "restore", "--data", dir, "--target", target)
-	out := expect(exitOK, "folded the log to sequence 2", "restore", "--data", dir, "--target", target, "--drill")
+	check(exitFailed, "there is a store already", "restore", "--data", dir, "--target", target)
+	out := checkRun(t, exitOK, "folded the log to sequence 2", "", "restore", "--data", dir, "--target", target, "--drill")
 	if n := strings.Count(out, "\n"); n != len(all.All(all.Settings{})) {
 		t.Errorf("the drill reports %s", out)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
-	expect(exitFailed, "setting retention", "restore", "--data", dir, "--target", target, "--seen-retention", "7", "seen")
-	expect(exitUsage, "no projection", "restore", "--data", dir, "--target", target, "none")
-	expect(exitOK, "restored from snapshot one at sequence 1", "restore", "--data", dir, "--target", target)
+	check(exitFailed, "setting retention", "restore", "--data", dir, "--target", target, "--seen-retention", "7", "seen")
+	check(exitUsage, "no projection", "restore", "--data", dir, "--target", target, "none")
+	check(exitOK, "restored from snapshot one at sequence 1", "restore", "--data", dir, "--target", target)
 	if left, _ := filepath.Glob(filepath.Join(dir, "drill-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -14,11 +14,10 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// statusOf runs `skein status` against a service.
-func statusOf(api *command.Client) (code int, out string) {
-	var text, trouble bytes.Buffer
-	code = run([]string{"status", "--server", api.URL}, &command.Streams{Out: &text, Err: &trouble})
-	return code, text.String() + trouble.String()
+// printStatus runs `skein status` against a service.
+func printStatus(api *command.Client) (code int, out string) {
+	code, out, errOut := runInProcess("status", "--server", api.URL)
+	return code, out + errOut
 }
 
 func checkLines(t *testing.T, text string, lines ...string) {
@@ -55,12 +54,12 @@ func TestStatusReportsUnreachableLog(t *testing.T) {
 	})
 	defer stop()
 	mustPublish(t, api, userFollowed("ann", "bob"))
-	if code, text := statusOf(api); code != exitOK {
+	if code, text := printStatus(api); code != exitOK {
 		t.Errorf("%d\n%s", code, text)
 	}
 	ns.Shutdown()
 	ns.WaitForShutdown()
-	code, text := statusOf(api)
+	code, text := printStatus(api)
 	if code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
@@ -89,13 +88,13 @@ func TestStatusShowsRunningOperations(t *testing.T) {
 	}
 	<-began
 	line := `^rebuild of graph \(operation ` + regexp.QuoteMeta(op.ID) + `\): `
-	_, text := statusOf(api)
+	_, text := printStatus(api)
 	checkLines(t, text, line+"running, reading 10 of 40 envelopes")
 	close(let)
 	if err := running.Operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if _, text = statusOf(api); regexp.MustCompile("(?m)" + line).MatchString(text) {
+	if _, text = printStatus(api); regexp.MustCompile("(?m)" + line).MatchString(text) {
 		t.Errorf("it has ended:\n%s", text)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// toyCmd is a whole command, as docs/development.md says how to add one: the type, a line in the
-// list of commands, which is [toyOption] here, a row in the table of exit codes, and a script.
+// toyCmd is a complete command, made as docs/development.md says how to add one: the type, a line
+// in the list of commands ([toyOption] here), a row in the table of exit codes, and a script.
 type toyCmd struct {
 	Times int    `help:"How often."`
 	Word  string `arg:"" help:"What to say."`
@@ -41,6 +41,7 @@ const (
 	toyScript = "exec skein toy --times 2 hey\nstdout hey\n"
 )
 
+// toyOption adds the command to the command line.
 func toyOption() []kong.Option {
 	return []kong.Option{kong.DynamicCommand("toy", toyHelp, "", &toyCmd{})}
 }
@@ -53,24 +54,25 @@ func TestToyCommand(t *testing.T) {
 	if err := os.WriteFile(file, []byte("toy: {times: 2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, tt := range map[string]struct {
 		args       string
 		envTimes   string // the environment's
 		wantCode   int
 		wantOutput string
 	}{
-		"done":                {args: "toy --times 3 hey", wantOutput: strings.Repeat("hey\n", 3)},
-		"of the environment":  {args: "toy hey", envTimes: "1", wantOutput: "hey\n"},
-		"of the file":         {args: "toy hey --config " + file, wantOutput: strings.Repeat("hey\n", 2)},
-		"listed":              {args: "help", wantOutput: toyHelp},
-		"its own page":        {args: "help toy", wantOutput: "How often ($SKEIN_TIMES)."},
-		"completed":           {args: "completion words -- to", wantOutput: "token\ntoy\n"},
-		"a flag is completed": {args: "completion words -- toy --ti", wantOutput: "--times\n"},
+		"flag":                {args: "toy --times 3 hey", wantOutput: strings.Repeat("hey\n", 3)},
+		"environment":         {args: "toy hey", envTimes: "1", wantOutput: "hey\n"},
+		"configuration file":  {args: "toy hey --config " + file, wantOutput: strings.Repeat("hey\n", 2)},
+		"in the list of help": {args: "help", wantOutput: toyHelp},
+		"page of help":        {args: "help toy", wantOutput: "How often ($SKEIN_TIMES)."},
+		"completed command":   {args: "completion words -- to", wantOutput: "token\ntoy\n"},
+		"completed flag":      {args: "completion words -- toy --ti", wantOutput: "--times\n"},
 		"in the reference":    {args: "config --reference", wantOutput: "## skein toy\n\n" + toyHelp + "\n\n| flag | environment | default | |\n|---|---|---|---|\n| `--times N` | `SKEIN_TIMES` |  | How often. |\n"},
 		"no word":             {args: "toy", wantCode: exitUsage, wantOutput: `expected "<word>"`},
-		"an unknown flag":     {args: "toy --tines 3 hey", wantCode: exitUsage, wantOutput: "unknown flag --tines"},
-		"a negative number":   {args: "toy --times -1 hey", wantCode: exitUsage, wantOutput: "--times is -1: it must be at least 0"},
-		"failed":              {args: "toy failed", wantCode: exitFailed, wantOutput: "skein: file does not exist"},
+		"unknown flag":        {args: "toy --tines 3 hey", wantCode: exitUsage, wantOutput: "unknown flag --tines"},
+		"negative number":     {args: "toy --times -1 hey", wantCode: exitUsage, wantOutput: "--times is -1: it must be at least 0"},
+		"failure":             {args: "toy failed", wantCode: exitFailed, wantOutput: "skein: file does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.envTimes != "" {
@@ -87,6 +89,7 @@ func TestToyCommand(t *testing.T) {
 // new command lacks.
 func TestMissingPartsOfACommandAreNamed(t *testing.T) {
 	page, run := readExitCodesPage(t), readScripts(t)
+
 	head, tail, _ := strings.Cut(page, "\n| `watch` |")
 	row := head + toyRow + "| `watch` |" + tail
 	for name, tt := range map[string]struct {
@@ -94,7 +97,7 @@ func TestMissingPartsOfACommandAreNamed(t *testing.T) {
 		page, scripts string
 		want          []string
 	}{
-		"whole":     {toyOption(), row, run + toyScript, nil},
+		"complete":  {toyOption(), row, run + toyScript, nil},
 		"no line":   {nil, row, run, []string{"toy: no command, but a row among the exit codes of docs/cli.md"}},
 		"no row":    {toyOption(), page, run + toyScript, []string{"toy: no row among the exit codes of docs/cli.md"}},
 		"no script": {toyOption(), row, run, []string{"toy: no script in testdata/script runs it"}},
