@@ -31,51 +31,53 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// nodeCluster are the nodes of a cluster over one log, and a process that holds everything.
+// nodeCluster is a cluster of nodes over one log, with a reference process that has all rows. The
+// test compares the answers of the nodes with the answers of the reference.
 type nodeCluster struct {
 	t         *testing.T
 	nats      *natsCluster
 	reference *serverProcess
 	http      *http.Client
-	// program is that of the nodes; empty means this one.
+	// program is the program of the nodes; empty means the program under test.
 	program string
-	// flags are those of every node beside its own.
+	// flags are added to the own flags of every node.
 	flags []string
-	// ca signs the certificates that nodes show each other; nil means they show none.
+	// ca signs the certificates that nodes show to each other; nil means that they show none.
 	ca *accesstest.Authority
-	// members is what a process that only watches knows of the cluster.
+	// members are the members of the cluster, as a process sees them that is no member itself.
 	members *placement.Cluster
 
 	mu sync.Mutex
 	// inService are the nodes that clients call.
 	inService map[string]*callableNode
-	answered  atomic.Int64
-	// stopAsking is closed when no more questions are wanted.
+	// answered counts the questions that were answered correctly.
+	answered atomic.Int64
+	// stopAsking is closed when the load should end.
 	stopAsking chan struct{}
 }
 
-// callableNode is a node that clients call.
+// callableNode is a node that clients call. Its calls end when cancelCalls is called.
 type callableNode struct {
 	*serverProcess
 	calls       context.Context
-	cancelCalls context.CancelFunc // ends the calls that are under way
+	cancelCalls context.CancelFunc
 }
 
 // TestReadsSucceedWhileNodesFail demands that no read fails, and that each is answered as by a
 // process that has all rows, while nodes are killed, stand still, join and leave, and while the
 // NATS servers are restarted.
-func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel: it keeps all processors busy
+func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel, because it keeps all processors busy
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	c := startNodes(ctx, t, "")
 	c.runUnderLoad(ctx, func(ctx context.Context) {
 		disruptions := []disruption{
 			{"a node is killed", c.killNode},
-			{"a node stands still", c.pauseNode},
+			{"a node is paused", c.pauseNode},
 			{"a node joins", c.joinNode},
 			{"a node leaves", c.removeNode},
-			{"the NATS servers start again", c.restartNATSServers},
-			{"all nodes start again", func(ctx context.Context) error { return c.restartNodes(ctx, "") }},
+			{"the NATS servers restart", c.restartNATSServers},
+			{"all nodes restart", func(ctx context.Context) error { return c.restartNodes(ctx, "") }},
 		}
 		if testing.Short() {
 			disruptions = disruptions[:2]
@@ -88,12 +90,14 @@ func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel: it keeps al
 	})
 }
 
-// joinNode demands that a node that joins gets all of its rows from the others.
+// joinNode adds a node, which must copy all rows of at least one store from other nodes.
 func (c *nodeCluster) joinNode(ctx context.Context) error {
-	c.flags = []string{"--log-level", "debug"} // with the report of each store
+	// At this level a node logs how each store got its partitions.
+	c.flags = []string{"--log-level", "debug"}
 	if err := c.addNode(ctx, "n3"); err != nil {
 		return err
 	}
+
 	reports := regexp.MustCompile(`(\d+) partitions in place of 0, (\d+) of them copied`)
 	return eventually(ctx, func(context.Context) error {
 		text, err := c.inService["n3"].readLogFile()
@@ -108,13 +112,14 @@ func (c *nodeCluster) joinNode(ctx context.Context) error {
 	})
 }
 
-// disruption is something that happens to the nodes.
+// disruption is something that happens to the nodes while they are called.
 type disruption struct {
 	name string
 	run  func(context.Context) error
 }
 
-// disrupt does it, and demands that the nodes are whole again, and questions are answered.
+// disrupt runs a disruption, and checks that the cluster recovers and that questions are answered
+// afterwards. It reports whether that is so.
 func (c *nodeCluster) disrupt(ctx context.Context, s disruption) bool {
 	began := time.Now()
 	err := s.run(ctx)
@@ -132,8 +137,8 @@ func (c *nodeCluster) disrupt(ctx context.Context, s disruption) bool {
 	return true
 }
 
-// runUnderLoad does something while questions are asked, and has every node verify its stores at the
-// end. The context ends when a question was answered wrongly.
+// runUnderLoad calls disrupt while questions are asked, and lets every node verify its stores at
+// the end. The context of disrupt ends when a question is answered incorrectly.
 func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Context)) {
 	t := c.t
 	ended := make(chan error, 1)
@@ -146,12 +151,14 @@ func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Con
 		}
 		ended <- err
 	}()
+
 	disrupt(loadCtx)
 	close(c.stopAsking)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	t.Logf("%d questions", c.answered.Load())
+
 	for name, s := range c.inService {
 		out, err := verifyWithRetry(ctx, func(ctx context.Context) (string, error) {
 			out, err := exec.CommandContext(ctx, "skein", "replay", "verify", "--server", s.addr).CombinedOutput()
@@ -163,8 +170,8 @@ func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Con
 	}
 }
 
-// verifyWithRetry verifies a node, again if it drops partitions meanwhile, as it does some time after a
-// move.
+// verifyWithRetry verifies the stores of a node, up to three times if the node drops partitions
+// meanwhile. A node does so some time after a partition has moved to another node.
 func verifyWithRetry(ctx context.Context, verify func(context.Context) (string, error)) (out string, err error) {
 	for range 3 {
 		if out, err = verify(ctx); err == nil || !strings.Contains(fmt.Sprint(out, err), "start it again") {
@@ -174,8 +181,8 @@ func verifyWithRetry(ctx context.Context, verify func(context.Context) (string, 
 	return out, err
 }
 
-// startNodes starts three nodes of a program (empty: this one), and waits until each partition is
-// served by two.
+// startNodes starts a cluster of three nodes, and waits until two nodes serve each partition. An
+// empty program means the program under test. Programs of other versions show no certificates.
 func startNodes(ctx context.Context, t *testing.T, program string, flags ...string) *nodeCluster {
 	t.Helper()
 	c := &nodeCluster{
@@ -185,12 +192,14 @@ func startNodes(ctx context.Context, t *testing.T, program string, flags ...stri
 	if program == "" {
 		c.ca = accesstest.NewAuthority(t)
 	}
+
 	t.Cleanup(c.http.CloseIdleConnections)
 	c.reference = &serverProcess{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.urls()}}
 	t.Cleanup(c.reference.kill)
 	if err := c.reference.start(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range 3 {
 		if err := c.addNode(ctx, fmt.Sprint("n", i)); err != nil {
 			t.Fatal(err)
@@ -206,7 +215,7 @@ func startNodes(ctx context.Context, t *testing.T, program string, flags ...stri
 	return c
 }
 
-// findClusterLogID finds the id of the log that has a cluster.
+// findClusterLogID returns the id of the log whose cluster has a bucket on the NATS servers.
 func findClusterLogID(ctx context.Context, js jetstream.JetStream) (id string, err error) {
 	names := js.KeyValueStoreNames(ctx)
 	for name := range names.Name() {
@@ -220,8 +229,8 @@ func findClusterLogID(ctx context.Context, js jetstream.JetStream) (id string, e
 	return id, err
 }
 
-// watchMembers watches the members of a cluster, as processes do that are none, until the test
-// ends.
+// watchMembers watches the members of a cluster, as a process does that is no member, until the
+// test ends.
 func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*placement.Cluster, error) {
 	t.Helper()
 	id, err := findClusterLogID(ctx, js)
@@ -232,6 +241,7 @@ func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*p
 	if err != nil {
 		return nil, err
 	}
+
 	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- members.Run(within) }()
@@ -244,13 +254,14 @@ func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*p
 	return members, nil
 }
 
-// addNode starts another node. It keeps its address: others reach it there when it is back, before they
-// have heard of that.
+// addNode starts another node. The node has the same address after each restart, because the other
+// nodes call it there before they learn that it is back.
 func (c *nodeCluster) addNode(ctx context.Context, name string) error {
 	ports, err := findFreePorts(25000, 1)
 	if err != nil {
 		return err
 	}
+
 	s := &serverProcess{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
 		"--nats", c.nats.urls(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
 		"--replace-after", placement.DefaultExpireAfter.String(),
@@ -260,12 +271,14 @@ func (c *nodeCluster) addNode(ctx context.Context, name string) error {
 		cert, key := c.ca.Node(c.t.TempDir())
 		s.flags = append(s.flags, "--node-cert", cert, "--node-key", key, "--node-ca", c.ca.File)
 	}
+
 	c.t.Cleanup(func() {
 		s.kill()
 		if text, err := s.readLogFile(); c.t.Failed() {
 			c.t.Logf("the log of %s (%v):\n%s", name, err, text)
 		}
 	})
+
 	if err := s.start(ctx); err != nil {
 		return err
 	}
@@ -273,6 +286,7 @@ func (c *nodeCluster) addNode(ctx context.Context, name string) error {
 	return nil
 }
 
+// putInService lets clients call a node.
 func (c *nodeCluster) putInService(name string, s *serverProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +295,7 @@ func (c *nodeCluster) putInService(name string, s *serverProcess) {
 	c.inService[name] = &callableNode{s, calls, cancel}
 }
 
-// takeOutOfService takes a node from those that clients call.
+// takeOutOfService lets clients call a node no longer, and returns the node.
 func (c *nodeCluster) takeOutOfService(name string) *callableNode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,8 +304,8 @@ func (c *nodeCluster) takeOutOfService(name string) *callableNode {
 	return s
 }
 
-// list are the nodes that clients call, in a random order.
-func (c *nodeCluster) list(rng *rand.Rand) (list []*callableNode) {
+// shuffledNodes returns the nodes that clients call, in a random order.
+func (c *nodeCluster) shuffledNodes(rng *rand.Rand) (list []*callableNode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.inService {
@@ -301,7 +315,8 @@ func (c *nodeCluster) list(rng *rand.Rand) (list []*callableNode) {
 	return list
 }
 
-// waitUntilHealed waits until the members are the nodes that run, and two of them serve each partition.
+// waitUntilHealed waits until the members are exactly the nodes that clients call, and two of them
+// serve each partition.
 func (c *nodeCluster) waitUntilHealed(ctx context.Context) error {
 	return eventually(ctx, func(context.Context) error {
 		var copies [events.NumPartitions]int
@@ -325,7 +340,7 @@ func (c *nodeCluster) waitUntilHealed(ctx context.Context) error {
 	})
 }
 
-// waitForQuestions waits until so many more questions are answered.
+// waitForQuestions waits until n more questions are answered.
 func (c *nodeCluster) waitForQuestions(ctx context.Context, n int64) error {
 	n += c.answered.Load()
 	return eventually(ctx, func(context.Context) error {
@@ -336,6 +351,7 @@ func (c *nodeCluster) waitForQuestions(ctx context.Context, n int64) error {
 	})
 }
 
+// killNode kills a node, and starts it again after some questions.
 func (c *nodeCluster) killNode(ctx context.Context) error {
 	s := c.takeOutOfService("n0")
 	defer func() { c.putInService("n0", s.serverProcess) }()
@@ -346,21 +362,23 @@ func (c *nodeCluster) killNode(ctx context.Context) error {
 	return s.start(ctx)
 }
 
+// pauseNode stops the threads of a node during some questions.
 func (c *nodeCluster) pauseNode(ctx context.Context) error {
 	s := c.takeOutOfService("n1")
 	defer func() { c.putInService("n1", s.serverProcess) }()
 	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	s.cancelCalls() // clients have waited long enough
+	s.cancelCalls() // otherwise these calls would wait until the node continues
 	return errors.Join(c.waitForQuestions(ctx, 100), s.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// removeNode ends a node for good. Others take over its partitions.
+// removeNode stops a node for good, so that the others take over its partitions.
 func (c *nodeCluster) removeNode(context.Context) error {
 	return c.takeOutOfService("n2").stopGracefully()
 }
 
+// restartNATSServers restarts the NATS servers one after the other, as an upgrade does.
 func (c *nodeCluster) restartNATSServers(ctx context.Context) error {
 	for i := range c.nats.servers {
 		c.nats.stopServer(i)
@@ -377,7 +395,7 @@ func (c *nodeCluster) restartNodes(ctx context.Context, program string) error {
 	return c.restartNodesAfter(ctx, program, func(context.Context, *serverProcess) error { return nil })
 }
 
-// restartNodesAfter does the same, and calls before for each node while the node is still running.
+// restartNodesAfter does the same, and calls before with each node while the node is still running.
 func (c *nodeCluster) restartNodesAfter(ctx context.Context, program string, before func(context.Context, *serverProcess) error) error {
 	for _, name := range slices.Sorted(maps.Keys(c.inService)) {
 		if err := before(ctx, c.inService[name].serverProcess); err != nil {
@@ -399,8 +417,8 @@ func (c *nodeCluster) restartNodesAfter(ctx context.Context, program string, bef
 	return nil
 }
 
-// publishAndCompare publishes events and asks questions about them, in turn: whoever asks two processes can
-// compare their answers only if the log does not grow meanwhile.
+// publishAndCompare alternates between publishing events and asking questions about them, until
+// stopAsking is closed. The log must not grow between two answers, or they could not be compared.
 func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 	for round := uint64(0); ; round++ {
 		select {
@@ -408,14 +426,16 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 			return nil
 		default:
 		}
+
 		rng := rand.New(rand.NewPCG(round, 0))
 		at, err := c.publishEvents(ctx, rng)
 		if err != nil {
 			return err
 		}
+
 		var all errgroup.Group
 		for w := range uint64(4) {
-			all.Go(func() error { //nolint:contextcheck // a question ends with the node that it is put to
+			all.Go(func() error { //nolint:contextcheck // a question has the context of the node that is asked
 				rng := rand.New(rand.NewPCG(round, w+1))
 				for range 5 {
 					if err := c.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
@@ -431,7 +451,8 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 	}
 }
 
-// publishEvents publishes some events, as often as it takes: while servers are elected no process can.
+// publishEvents publishes some events, again until a node takes them, since no node can while the
+// NATS servers elect a leader. It returns the position of the last event.
 func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (at string, err error) {
 	for range 3 {
 		evs := gatewaytest.Events(rng, 20)
@@ -449,8 +470,8 @@ func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (at str
 	return at, nil
 }
 
-// compareAnswers puts a question to the process that holds everything, and each page of it to a random
-// node.
+// compareAnswers puts a question to the reference process, and each of its pages to a random node,
+// and compares the answers.
 func (c *nodeCluster) compareAnswers(rng *rand.Rand, req proto.Message) error {
 	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (res proto.Message, err error) {
 		for res, err = c.askProcess(context.Background(), c.reference.addr, req); errors.Is(err, errBehind); {
@@ -459,12 +480,14 @@ func (c *nodeCluster) compareAnswers(rng *rand.Rand, req proto.Message) error {
 		return res, err
 	})
 	if err != nil {
-		return fmt.Errorf("the whole process: %T %v: %w", req, req, err)
+		return fmt.Errorf("the reference process: %T %v: %w", req, req, err)
 	}
+
 	got, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) { return c.askAnyNode(rng, req) })
 	if err != nil {
 		return fmt.Errorf("%T %v: %w", req, req, err)
 	}
+
 	if !slices.EqualFunc(got, want, proto.Equal) {
 		return fmt.Errorf("%T %v:\n got %v\nwant %v", req, req, got, want)
 	}
@@ -473,17 +496,19 @@ func (c *nodeCluster) compareAnswers(rng *rand.Rand, req proto.Message) error {
 }
 
 var (
-	// errNoAnswer is a connection that broke, or could not be made.
+	// errNoAnswer is returned if the connection to a process broke or could not be made.
 	errNoAnswer = errors.New("no answer")
-	// errBehind: while the servers of the log elect a leader, a position may take longer to be read
-	// than a call waits (docs/faq.md, Limits).
+	// errBehind is returned if a process has not reached the position that a read demands within
+	// the time that a call waits. That happens while the NATS servers elect a leader (docs/faq.md,
+	// Limits).
 	errBehind = errors.New("not caught up")
 )
 
-// askAnyNode puts a request to a node, and to others if the connection breaks, or the node lags.
+// askAnyNode puts a request to random nodes until one of them answers. It goes on to the next node
+// if the connection breaks or the node is behind.
 func (c *nodeCluster) askAnyNode(rng *rand.Rand, req proto.Message) (res proto.Message, err error) {
 	for {
-		for _, d := range c.list(rng) {
+		for _, d := range c.shuffledNodes(rng) {
 			if res, err = c.askProcess(d.calls, d.addr, req); !errors.Is(err, errNoAnswer) && !errors.Is(err, errBehind) {
 				return res, err
 			}
@@ -491,10 +516,12 @@ func (c *nodeCluster) askAnyNode(rng *rand.Rand, req proto.Message) (res proto.M
 	}
 }
 
-// askProcess puts a request to one process.
+// askProcess puts a request to the process at an address.
 func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
+
+	// Send the request as the Connect protocol says.
 	m := gatewaytest.Method(req)
 	body, err := proto.Marshal(req)
 	if err != nil {
@@ -506,6 +533,7 @@ func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Mes
 		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/proto")
+
 	answer, err := c.http.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
@@ -520,6 +548,7 @@ func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Mes
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s: %s", addr, answer.Status, body)
 	}
+
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
 	if err != nil {
 		return nil, err

@@ -17,17 +17,17 @@ import (
 // natsServerOnSmallDisk is a real NATS server whose store is on a small disk.
 type natsServerOnSmallDisk struct {
 	t           *testing.T
+	disk        *loopDisk
 	bin, config string
 	url         string
 	cmd         *exec.Cmd
 }
 
-func newNATSOnSmallDisk(t *testing.T, dir string, mib int) *natsServerOnSmallDisk {
+func newNATSOnSmallDisk(t *testing.T, dir string, mib int64) *natsServerOnSmallDisk {
 	t.Helper()
-	smallDisk(t, dir, mib)
-	n := &natsServerOnSmallDisk{t: t, bin: filepath.Join(dir, "nats-server"), config: filepath.Join(dir, "nats.conf")}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", n.bin, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	n := &natsServerOnSmallDisk{
+		t: t, disk: mountLoopDisk(t, filepath.Join(dir, "data"), mib),
+		bin: buildProgram(t, dir, "nats-server", "github.com/nats-io/nats-server/v2"), config: filepath.Join(dir, "nats.conf"),
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,8 +78,9 @@ func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	filler := filepath.Join(dir, "data", "filler")
-	fill(t, filler)
+	if err := n.disk.fill(); err != nil {
+		t.Fatal(err)
+	}
 	var err error
 	for err == nil {
 		err = d.publish() // what is half used of a block of the disk may still take some
@@ -91,7 +92,7 @@ func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 	d.checkLastFollow("not a byte is left")
 	n.kill()
 	d.checkFirstFollow("the NATS server is killed")
-	if err := os.Remove(filler); err != nil {
+	if err := n.disk.removeFiller(); err != nil {
 		t.Fatal(err)
 	}
 	n.start()

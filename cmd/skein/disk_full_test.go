@@ -4,13 +4,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,44 +18,6 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// smallDisk mounts a file system of so many MiB where the data of a server will be. It needs a user
-// who may mount.
-func smallDisk(t *testing.T, dir string, mib int) {
-	t.Helper()
-	image := filepath.Join(t.TempDir(), "disk")
-	data := filepath.Join(dir, "data")
-	run := func(name string, args ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", name, err, out)
-		}
-	}
-	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(image, nil, 0o600), os.Truncate(image, int64(mib)<<20)); err != nil {
-		t.Fatal(err)
-	}
-	run("mkfs.ext4", "-q", "-m", "0", image)
-	run("mount", "-o", "loop", image, data)
-	t.Cleanup(func() { run("umount", data) })
-}
-
-// fill takes all that is left of a disk.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
-		switch _, err := f.Write(chunk); {
-		case errors.Is(err, syscall.ENOSPC):
-			chunk = chunk[:len(chunk)/8]
-		case err != nil:
-			t.Fatal(err)
-		}
-	}
-}
-
 // serverOnSmallDisk is a server whose data are on a small disk, and what it has acknowledged.
 type serverOnSmallDisk struct {
 	*serverProcess
@@ -66,15 +26,15 @@ type serverOnSmallDisk struct {
 	// ackedFollows is how many were acknowledged, position the last.
 	ackedFollows int
 	position     string
-	fillers      []string
+	disk         *loopDisk
 }
 
-func startOnSmallDisk(t *testing.T, mib int, flags ...string) *serverOnSmallDisk {
+func startOnSmallDisk(t *testing.T, mib int64, flags ...string) *serverOnSmallDisk {
 	t.Helper()
 	dir := t.TempDir()
-	smallDisk(t, dir, mib)
+	disk := mountLoopDisk(t, filepath.Join(dir, "data"), mib)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
-	d := &serverOnSmallDisk{ctx: ctx, serverProcess: &serverProcess{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}}
+	d := &serverOnSmallDisk{ctx: ctx, disk: disk, serverProcess: &serverProcess{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}}
 	t.Cleanup(func() { d.kill(); cancel() })
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
@@ -142,10 +102,12 @@ func (d *serverOnSmallDisk) checkPublishRefused(when string) {
 	}
 }
 
-// fill takes all that is left of the disk.
+// fill takes all space that is left on the disk.
 func (d *serverOnSmallDisk) fill() {
-	d.fillers = append(d.fillers, filepath.Join(d.dataDir(), fmt.Sprint("filler", len(d.fillers))))
-	fill(d.t, d.fillers[len(d.fillers)-1])
+	d.t.Helper()
+	if err := d.disk.fill(); err != nil {
+		d.t.Error(err)
+	}
 }
 
 // waitForLog waits until the log of a process says something, and forgets it.
@@ -163,13 +125,11 @@ func (d *serverOnSmallDisk) waitForLog(what string) {
 	d.t.Fatalf("the log never said %q", what)
 }
 
-// removeFillers gives it back.
-func (d *serverOnSmallDisk) removeFillers() {
+// freeDisk gives the space back that fill has taken.
+func (d *serverOnSmallDisk) freeDisk() {
 	d.t.Helper()
-	for _, path := range d.fillers {
-		if err := os.Remove(path); err != nil {
-			d.t.Fatal(err)
-		}
+	if err := d.disk.removeFiller(); err != nil {
+		d.t.Fatal(err)
 	}
 }
 
@@ -210,7 +170,7 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 	}
 	t.Logf("%d calls failed while the disk filled", failed)
 	d.checkFirstFollow("not a byte is left") // perhaps from an older position: the projections are paused
-	d.removeFillers()
+	d.freeDisk()
 	took := time.Now()
 	for err := d.publish(); err != nil; err = d.publish() {
 		if d.ctx.Err() != nil {
@@ -252,7 +212,7 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 		d.kill()
 		d.fill() // what the start has tidied away
 	}
-	d.removeFillers()
+	d.freeDisk()
 	if err := d.start(d.ctx); err != nil {
 		t.Fatal(err)
 	}

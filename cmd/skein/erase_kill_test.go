@@ -28,11 +28,14 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 		"--archive-every", "100ms", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
 	}}}
 	t.Cleanup(func() { e.server.kill() })
+
 	if err := e.server.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	e.api = e.server.newClient()
-	// The oldest segment of the archive names all users, so every erasure replaces it.
+
+	// The oldest segment of the archive names all users who may be erased, so every erasure replaces
+	// the segment.
 	const mostUsers, followed = 100, 20
 	var evs []*skeinv1.Event
 	for i := range mostUsers {
@@ -43,6 +46,7 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 		mustPublish(t, e.api, userFollowed("ann", fmt.Sprint("u", i)))
 	}
 
+	// Each erasure writes these files in this order.
 	points := []struct{ name, files string }{
 		{"the erasure was accepted", "operations/*"},
 		{"the deletions were flushed", "erased.json"},
@@ -58,9 +62,11 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	if testing.Short() {
 		points = []struct{ name, files string }{points[2], points[7]}
 	}
+
 	for _, point := range points {
 		killed := false
-		for !killed { // an erasure may pass the point before it is seen
+		// An erasure may pass the point before the test sees the file. Then try with two more users.
+		for !killed {
 			if len(e.erased) == mostUsers {
 				t.Fatalf("no erasure was killed when %s", point.name)
 			}
@@ -73,6 +79,7 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	if err != nil || len(res.Msg.GetEntries()) != followed {
 		t.Errorf("ann follows %d users, %v, expected %d", len(res.Msg.GetEntries()), err, followed)
 	}
+
 	checkStoresEqualLog(ctx, t, e.api)
 	if err := e.server.stopGracefully(); err != nil {
 		t.Error(err)
@@ -92,7 +99,7 @@ type erasureUnderKills struct {
 	t      *testing.T
 	server *serverProcess
 	api    *command.Client
-	// erased are all who were erased.
+	// erased are all users who were erased.
 	erased []string
 }
 
@@ -113,15 +120,16 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 
 	before := modTimes(t, pattern)
 	var op *skeinv1.Operation
-	if err := eventually(ctx, func(ctx context.Context) error { // until the service archives
+
+	// The service refuses to erase until it archives.
+	waitUntil(ctx, t, func(ctx context.Context) error {
 		res, err := e.api.Admin().EraseUser(ctx, connect.NewRequest(&skeinv1.EraseUserRequest{UserIds: users}))
 		if err == nil {
 			op = res.Msg.GetOperation()
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+
 	refreshOperation := func(ctx context.Context) error {
 		res, err := e.api.Admin().GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: op.GetOperationId()}))
 		if err == nil {
@@ -130,6 +138,7 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 		return err
 	}
 
+	// Do not pause between two looks, or a file that exists only for a moment is missed.
 	for !killed && !command.OperationHasEnded(op) {
 		for name, modTime := range modTimes(t, pattern) {
 			killed = killed || !modTime.Equal(before[name])
@@ -141,13 +150,14 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 	killed = killed && !command.OperationHasEnded(op)
 	e.server.kill()
 
-	// If the service was taking a snapshot, its claim to the snapshots expires after some minutes.
-	// Make the claim that old.
+	// If the service was taking a snapshot, its claim to the snapshots bars the next process for
+	// some minutes. Make the claim look old, so that it has expired.
 	for name := range modTimes(t, filepath.Join(e.server.dataDir(), "snapshots", "snapshot-claims", "*")) {
 		if err := os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := e.server.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +173,7 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 	return killed
 }
 
-// modTimes returns when the files that match a pattern were last written.
+// modTimes returns the modification times of the files that match a pattern.
 func modTimes(t *testing.T, pattern string) map[string]time.Time {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
@@ -172,7 +182,7 @@ func modTimes(t *testing.T, pattern string) map[string]time.Time {
 	}
 	times := map[string]time.Time{}
 	for _, name := range names {
-		if info, err := os.Stat(name); err == nil { // a file may be gone by now
+		if info, err := os.Stat(name); err == nil { // the file may have been removed meanwhile
 			times[name] = info.ModTime()
 		}
 	}

@@ -18,23 +18,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// restartTraffic writes and reads all the time, over every restart of the service.
+// restartTraffic publishes and reads continuously while the service is killed and restarted.
 type restartTraffic struct {
 	api *command.Client
 
 	mu         sync.Mutex
 	ackedCalls []ackedCall
 	readCount  int
-	// refusedReads are reads that the service itself refused: that it is down for a moment is no failure
-	// of its.
+	// refusedReads are the errors of reads that the service refused. A read that cannot connect,
+	// because the service is down, is not one of them.
 	refusedReads []error
 }
 
+// publishRepeatedly publishes batches of follows and plays of one writer until the context ends.
 func (f *restartTraffic) publishRepeatedly(ctx context.Context, writer int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		var evs []*skeinv1.Event
 		for i := range 20 {
-			// The same again until it is acknowledged: the log takes an event id once.
+			// The event id lets the writer send the event again until it is acknowledged.
 			ev := userFollowed(fmt.Sprintf("w%d-%d", writer, n), fmt.Sprintf("star%d", (n+i)%50))
 			ev.EventId = fmt.Sprintf("%d-%d-%d", writer, n, i)
 			evs = append(evs, ev, &skeinv1.Event{
@@ -42,6 +43,7 @@ func (f *restartTraffic) publishRepeatedly(ctx context.Context, writer int) {
 				Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprintf("w%d-%d", writer, n), ItemId: fmt.Sprint("film", i)}},
 			})
 		}
+
 		for ctx.Err() == nil {
 			res, err := f.api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 			if err != nil {
@@ -55,6 +57,7 @@ func (f *restartTraffic) publishRepeatedly(ctx context.Context, writer int) {
 	}
 }
 
+// readRepeatedly reads from three projections until the context ends.
 func (f *restartTraffic) readRepeatedly(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		star := fmt.Sprintf("star%d", n%50)
@@ -67,9 +70,10 @@ func (f *restartTraffic) readRepeatedly(ctx context.Context) {
 				Keys: []*skeinv1.CounterKey{userKey(star)},
 			}))
 		}
+
 		f.mu.Lock()
 		f.readCount++
-		// On a busy machine a start takes so long that callers hear of it.
+		// On a busy machine the start takes so long that the service answers that it is starting.
 		if connect.IsWireError(err) && !strings.Contains(err.Error(), "the service is starting") {
 			f.refusedReads = append(f.refusedReads, err)
 		}
@@ -77,14 +81,15 @@ func (f *restartTraffic) readRepeatedly(ctx context.Context) {
 	}
 }
 
-// lastAcked returns the last calls that were acknowledged.
+// lastAcked returns the last n calls that were acknowledged.
 func (f *restartTraffic) lastAcked(n int) []ackedCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]ackedCall(nil), f.ackedCalls[max(0, len(f.ackedCalls)-n):]...)
 }
 
-// operationStarters are calls that start operations before a kill.
+// operationStarters returns functions that start operations: a rebuild, a repair and a rollback of
+// each projection, and a snapshot.
 func operationStarters(api *command.Client) []func(context.Context) error {
 	var starters []func(context.Context) error
 	for _, name := range []string{"graph", "inbox", "seen", "counters", "notifications"} {
@@ -116,12 +121,15 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
+
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
+
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	dir := t.TempDir()
 	snapshots := filepath.Join(dir, "snapshots")
+	// Archive, trim and audit often, so that a kill may also interrupt these.
 	s := &serverProcess{t: t, dir: dir, flags: []string{
 		"--archive-every", "50ms", "--log-retention", "1s", "--snapshots", snapshots, "--audit-share", "0.3",
 	}}
@@ -129,6 +137,7 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
+
 	traffic := &restartTraffic{api: s.newClient()}
 	trafficCtx, stopTraffic := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -136,21 +145,25 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 		wg.Go(func() { traffic.publishRepeatedly(trafficCtx, writer) })
 	}
 	wg.Go(func() { traffic.readRepeatedly(trafficCtx) })
+
 	starters := operationStarters(traffic.api)
 	acceptedOperations := 0
 	for range kills {
 		for range 3 {
 			err := starters[rng.IntN(len(starters))](ctx)
 			switch connect.CodeOf(err) {
-			case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeAlreadyExists: // something else is in the way
+			case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeAlreadyExists:
+				// Another operation is running, or there is nothing to roll back.
 			default:
 				if err != nil {
 					t.Fatal(err)
 				}
 				acceptedOperations++
 			}
-			<-time.After(time.Duration(rng.IntN(100_000)) * time.Microsecond) // any moment of the work
+			// The kill may come at any moment of the operations.
+			<-time.After(time.Duration(rng.IntN(100_000)) * time.Microsecond)
 		}
+
 		s.kill()
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
@@ -158,14 +171,17 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 		checkAcked(ctx, t, traffic.api, onlyFollows(traffic.lastAcked(5)))
 		checkProjectionsLive(ctx, t, traffic.api)
 	}
+
 	stopTraffic()
 	wg.Wait()
-	t.Logf("%d orders were taken, %d calls acknowledged, %d reads made", acceptedOperations, len(traffic.ackedCalls), traffic.readCount)
+	t.Logf("%d operations were accepted, %d calls acknowledged, %d reads made", acceptedOperations, len(traffic.ackedCalls), traffic.readCount)
+
 	if len(traffic.refusedReads) > 0 {
 		t.Errorf("%d reads were refused, the first: %v", len(traffic.refusedReads), traffic.refusedReads[0])
 	}
 	checkAcked(ctx, t, traffic.api, onlyFollows(traffic.ackedCalls))
 	checkStoresEqualLog(ctx, t, traffic.api)
+
 	for _, args := range [][]string{
 		{"replay", "archive", "check", "--data", filepath.Join(dir, "data")}, {"snapshot", "check", "--target", snapshots},
 	} {
@@ -175,7 +191,7 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 	}
 }
 
-// onlyFollows leaves only the follows of calls.
+// onlyFollows returns the calls with their follows alone.
 func onlyFollows(calls []ackedCall) (only []ackedCall) {
 	for _, call := range calls {
 		some := ackedCall{position: call.position}
@@ -189,7 +205,7 @@ func onlyFollows(calls []ackedCall) (only []ackedCall) {
 	return only
 }
 
-// checkProjectionsLive demands that every projection continues.
+// checkProjectionsLive checks that every projection is ready, rebuilt or catching up.
 func checkProjectionsLive(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	status, err := getStatus(ctx, api)
@@ -201,19 +217,20 @@ func checkProjectionsLive(ctx context.Context, t *testing.T, api *command.Client
 		case skeinv1.ProjectionState_PROJECTION_STATE_READY, skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
 			skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP:
 		default:
-			t.Errorf("%s is %v: %s", projection.GetName(), projection.GetState(), projection.GetError())
+			t.Errorf("projection %s is %v: %s", projection.GetName(), projection.GetState(), projection.GetError())
 		}
 	}
 }
 
-// checkStoresEqualLog demands that every store is equal to a fresh fold of the log.
+// checkStoresEqualLog lets the service verify that every store equals a fresh fold of the log.
 func checkStoresEqualLog(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	err := eventually(ctx, func(ctx context.Context) error {
 		res, err := api.Admin().Verify(ctx, connect.NewRequest(&skeinv1.VerifyRequest{}))
 		if err != nil {
-			return err // what was begun before is under way
+			return err // an earlier operation is still running
 		}
+
 		stream, err := api.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
 			OperationId: res.Msg.GetOperation().GetOperationId(),
 		}))
@@ -221,6 +238,7 @@ func checkStoresEqualLog(ctx context.Context, t *testing.T, api *command.Client)
 			return err
 		}
 		defer stream.Close()
+
 		var last *skeinv1.Operation
 		for stream.Receive() {
 			last = stream.Msg().GetOperation()

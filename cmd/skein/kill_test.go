@@ -23,8 +23,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// writeFollowsFile writes a file of follows between so many users: distinct pairs, some repeated with
-// other times.
+// writeFollowsFile writes a file of follows between users with the numbers from 0. Some pairs are
+// repeated with other times.
 func writeFollowsFile(t *testing.T, path string, rng *rand.Rand, users, rows int) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -46,7 +46,7 @@ func writeFollowsFile(t *testing.T, path string, rng *rand.Rand, users, rows int
 	}
 }
 
-// ackedCall is a call that the service acknowledged.
+// ackedCall is a call of Publish that the service acknowledged.
 type ackedCall struct {
 	position string
 	events   []*skeinv1.Event
@@ -62,6 +62,7 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 	if testing.Short() {
 		kills, rows = 3, 30_000
 	}
+
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
@@ -75,14 +76,18 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
+
 	api := s.newClient()
 
-	// Each call needs a permit, or the import would be over before the second kill.
+	// Each call of the import needs a permit. Otherwise the import would be over before the second
+	// kill.
 	acks, permits := make(chan ackedCall, rows), make(chan struct{}, rows)
+
 	type importResult struct {
 		report *importer.Report
 		err    error
 	}
+
 	importEnded := make(chan importResult, 1)
 	go func() {
 		report, err := importer.Run(ctx, importer.Options{
@@ -97,7 +102,7 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 					}
 					res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 					if err != nil {
-						permits <- struct{}{} // for the next try
+						permits <- struct{}{} // the importer tries again
 						return nil, err
 					}
 					acks <- ackedCall{res.Msg.GetPosition(), req.GetEvents()}
@@ -114,6 +119,7 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 			permits <- struct{}{}
 			permitted++
 		}
+
 		for len(ackedCalls) < permitted-1 {
 			select {
 			case a := <-acks:
@@ -122,15 +128,20 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 				t.Fatalf("the import has ended: %+v, %v", result.report, result.err)
 			}
 		}
-		// At any moment of the last call, or after it.
+
+		// Kill the service up to 10 ms later, which is at any moment of the last call, or after it.
 		<-time.After(time.Duration(rng.IntN(10_000)) * time.Microsecond)
 		s.kill()
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
 		}
+
+		// Only the latest calls can be missing, so only these are checked after every kill.
 		ackedCalls = append(ackedCalls, receiveAll(acks)...)
 		checkAcked(ctx, t, api, ackedCalls[max(0, len(ackedCalls)-5):])
 	}
+
+	// Let the import end, and check everything.
 	for range rows / 1000 {
 		permits <- struct{}{}
 	}
@@ -138,12 +149,14 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 	if result.err != nil {
 		t.Fatal(result.err)
 	}
+
 	ackedCalls = append(ackedCalls, receiveAll(acks)...)
 	checkAcked(ctx, t, api, ackedCalls)
 	t.Logf("%d calls acknowledged", len(ackedCalls))
 	compareWithFile(ctx, t, api, path, result.report)
 }
 
+// receiveAll returns the calls that are in the channel, without waiting for more.
 func receiveAll(acks <-chan ackedCall) []ackedCall {
 	var all []ackedCall
 	for {
@@ -156,8 +169,8 @@ func receiveAll(acks <-chan ackedCall) []ackedCall {
 	}
 }
 
-// checkAcked demands that the log and the graph have what was acknowledged. A position that the
-// log has lost is refused as being beyond its end.
+// checkAcked checks that the graph has all follows that were acknowledged. The service refuses a
+// position that the log has lost, because the position is beyond the end of the log.
 func checkAcked(ctx context.Context, t *testing.T, api *command.Client, calls []ackedCall) {
 	t.Helper()
 	for _, call := range calls {
@@ -166,6 +179,7 @@ func checkAcked(ctx context.Context, t *testing.T, api *command.Client, calls []
 			f := ev.GetUserFollowed()
 			req.Pairs = append(req.Pairs, userPair(f.GetUserId(), f.GetTargetUserId()))
 		}
+
 		waitUntil(ctx, t, func(ctx context.Context) error {
 			res, err := api.Graph().CheckFollows(ctx, connect.NewRequest(req))
 			if connect.CodeOf(err) == connect.CodeInvalidArgument {
@@ -184,7 +198,7 @@ func checkAcked(ctx context.Context, t *testing.T, api *command.Client, calls []
 	}
 }
 
-// compareWithFile compares every answer with the file.
+// compareWithFile compares the answers of the service with the file.
 func compareWithFile(ctx context.Context, t *testing.T, api *command.Client, path string, report *importer.Report) {
 	t.Helper()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
@@ -207,6 +221,7 @@ func TestInterruptedImportContinues(t *testing.T) {
 	path := filepath.Join(dir, "follows.csv")
 	const rows = 120_000
 	writeFollowsFile(t, path, rand.New(rand.NewPCG(1, 2)), 300, rows)
+
 	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer cancel()
 	s := &serverProcess{t: t, dir: dir}
@@ -220,10 +235,13 @@ func TestInterruptedImportContinues(t *testing.T) {
 	if code != exitInterrupted || !strings.Contains(text, "the same command continues from row ") {
 		t.Errorf("after an interrupt: code %d, %s", code, text)
 	}
+
 	code, text = interruptImport(ctx, t, api, path, 30, os.Kill)
 	if code != -1 || !strings.Contains(text, "going on after row ") {
 		t.Errorf("after a kill: code %d, %s", code, text)
 	}
+
+	// The third run imports the rest, and compares everything with the file.
 	out, err := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", s.addr, "--json",
 		"--compare", "--compare-checks", "1000").Output()
 	if err != nil {
@@ -231,17 +249,19 @@ func TestInterruptedImportContinues(t *testing.T) {
 		errors.As(err, &failed)
 		t.Fatalf("%v: %s%s", err, out, failed.Stderr)
 	}
+
 	var report imports.FileReport
 	if err := json.Unmarshal(out, &report); err != nil || report.Rows != rows || report.Events != rows {
 		t.Errorf("%s: %v", out, err)
 	}
-	// The state had been saved by the interrupted run, so most rows were not sent again.
+	// The interrupted runs have saved their progress, so at least 4000 rows are not sent again.
 	if report.Sent > rows-4000 {
 		t.Errorf("%d events were sent again", report.Sent)
 	}
 }
 
-// interruptImport runs the import until the log has so many envelopes, and breaks it off.
+// interruptImport runs the import until the log has this many envelopes, and sends a signal to it.
+// It returns the exit code and what the import wrote to standard error.
 func interruptImport(ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal) (int, string) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", api.URL)
@@ -250,6 +270,7 @@ func interruptImport(ctx context.Context, t *testing.T, api *command.Client, pat
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	waitUntil(ctx, t, func(ctx context.Context) error {
 		status, err := getStatus(ctx, api)
 		if err == nil && status.GetLog().GetLastSequence() < envelopes {
@@ -257,6 +278,7 @@ func interruptImport(ctx context.Context, t *testing.T, api *command.Client, pat
 		}
 		return err
 	})
+
 	if err := cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}

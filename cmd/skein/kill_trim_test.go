@@ -26,24 +26,25 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// oldLog is a data directory with a log of an hour and a half ago until now. Nothing of it is
-// archived or folded.
+// oldLog is a data directory with a log that was written from an hour and a half ago until now.
+// Nothing of the log is archived or folded.
 type oldLog struct {
 	dir string
-	// acked is what the log holds.
+	// acked has all events of the log.
 	acked ackedCall
-	// createdAt is when it was written.
+	// createdAt is when the directory was written.
 	createdAt time.Time
-	// envelopeCount is how many envelopes that are, and envs is what a reader gets of the whole.
+	// envelopeCount is the number of envelopes, and envelopes are all of them as a reader gets
+	// them.
 	envelopeCount int
 	envelopes     []*events.Envelope
-	// rememberedNumbers and gone are the numbers of envelopes whose event ids are within the horizon, and
-	// before it.
+	// rememberedNumbers are the numbers of envelopes whose event ids are within the horizon, and
+	// expiredNumbers of envelopes whose event ids are before it.
 	rememberedNumbers, expiredNumbers []int
 }
 
-// oldEvents is what the n-th envelope of an old log has: a follow and a play with event ids, and bulk, so
-// that there are several files and archiving takes a moment.
+// oldEvents returns the events of the n-th envelope of an old log: a follow, a play with an event
+// id, and 10 kB of bulk, so that the log has several files and archiving takes a moment.
 func oldEvents(n int) []*skeinv1.Event {
 	bulk := &skeinv1.Served{UserId: fmt.Sprint("old", n)}
 	for i := range 100 {
@@ -52,6 +53,7 @@ func oldEvents(n int) []*skeinv1.Event {
 	return []*skeinv1.Event{userFollowed(fmt.Sprint("old", n), "star"), oldPlay(n), {Kind: &skeinv1.Event_Served{Served: bulk}}}
 }
 
+// oldPlay returns the play of the n-th envelope.
 func oldPlay(n int) *skeinv1.Event {
 	return &skeinv1.Event{
 		EventId: fmt.Sprint("play", n),
@@ -59,20 +61,23 @@ func oldPlay(n int) *skeinv1.Event {
 	}
 }
 
-// writeOldLog makes an old log. Its envelopes lie close around the place that the horizon before
-// the present moves over in the minutes after it was made: each new envelope lets another old one
-// be trimmed.
+// writeOldLog writes an old log. Many of its envelopes are from 12 to 15.5 minutes ago. In the
+// minutes after the log was written, the beginning of the horizon, 15 minutes ago, moves over them,
+// so that one old envelope after the other may be trimmed.
 func writeOldLog(t *testing.T) *oldLog {
 	t.Helper()
 	o := &oldLog{dir: t.TempDir(), createdAt: time.Now()}
-	// The server has one clock for all its files, which must not be that of the bubble.
+
+	// The embedded server starts one clock for the whole process with the first log. That clock must
+	// not be the fake clock of the bubble, so open a log outside first.
 	outside, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer outside.Close(context.Background())
 	synctest.Test(t, func(t *testing.T) {
-		waitUntil := func(before time.Duration) { <-time.After(time.Until(o.createdAt.Add(-before))) } // no time, in a bubble
+		// In the bubble, waiting takes no time.
+		waitUntil := func(before time.Duration) { <-time.After(time.Until(o.createdAt.Add(-before))) }
 		waitUntil(95 * time.Minute)
 		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, service.LogDir)})
 		if err != nil {
@@ -82,6 +87,7 @@ func writeOldLog(t *testing.T) *oldLog {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		write := func(from, to, interval time.Duration) (numbers []int) {
 			for at := from; at > to; at -= interval {
 				waitUntil(at)
@@ -95,6 +101,7 @@ func writeOldLog(t *testing.T) *oldLog {
 			}
 			return numbers
 		}
+
 		o.expiredNumbers = write(90*time.Minute, 16*time.Minute, 30*time.Second)
 		write(15*time.Minute+30*time.Second, 12*time.Minute, time.Second/2)
 		o.rememberedNumbers = write(8*time.Minute, time.Minute, time.Minute)
@@ -105,19 +112,19 @@ func writeOldLog(t *testing.T) *oldLog {
 	return o
 }
 
-// newCheckedOldLog makes an old log, and reads it before anyone serves it.
+// newCheckedOldLog writes an old log, and reads all of it before a service runs on it.
 func newCheckedOldLog(ctx context.Context, t *testing.T) *oldLog {
 	t.Helper()
-	o := writeOldLog(t) //nolint:contextcheck // it has a bubble of its own, with another clock
+	o := writeOldLog(t) //nolint:contextcheck // the bubble has a context of its own
 	if end, first := o.checkComplete(ctx, t, o.dir); end != 0 || first != 1 {
 		t.Fatalf("a log that nobody has served is archived up to %d, and begins at %d", end, first)
 	}
 	return o
 }
 
-// checkComplete reads a log that was killed, archive and stream, in a copy, and demands that it is
-// the old one and what came after it, without a gap or a repetition. It returns how far it was
-// archived, and where the stream begins.
+// checkComplete reads the log of a killed service, archive and stream, in a copy. It checks that
+// the log has the old envelopes and newer ones behind them, without a gap or a repetition. It
+// returns up to which sequence the log is archived, and with which the stream begins.
 func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
 	t.Helper()
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, service.LogDir)})
@@ -125,6 +132,7 @@ func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (
 		t.Fatal(err)
 	}
 	defer log.Close(context.WithoutCancel(ctx))
+
 	archiveBucket, err := bucket.NewDir(filepath.Join(data, "archive"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +145,7 @@ func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (
 	if err := logArchive.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}
+
 	head, err := log.Head(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +154,7 @@ func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (
 	if first > 1 && first > logArchive.End().WarmSeq {
 		t.Errorf("the stream begins at %d, a reader that continues at the end of the archive needs %d", first, logArchive.End().WarmSeq)
 	}
+
 	envs := readLog(ctx, t, log)
 	if o.envelopes == nil {
 		o.envelopes = envs
@@ -157,13 +167,15 @@ func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (
 			t.Fatalf("envelope %d was\n%+v, is\n%+v", i+1, o.envelopes[i], env)
 		}
 	}
+
 	if len(envs) < o.envelopeCount {
 		t.Fatalf("%d envelopes of %d are left", len(envs), o.envelopeCount)
 	}
 	return archived, first
 }
 
-// sameEvents compares what does not depend on where an envelope was read.
+// sameEvents compares those parts of envelopes that do not depend on whether they come from the
+// stream or the archive.
 func sameEvents(a, b *events.Envelope) bool {
 	if a.Cursor.LastTime != b.Cursor.LastTime || len(a.Events) != len(b.Events) {
 		return false
@@ -178,7 +190,8 @@ func sameEvents(a, b *events.Envelope) bool {
 	return true
 }
 
-// publishUntilDone publishes follows and plays until the context ends, and returns what was acknowledged.
+// publishUntilDone publishes follows and plays until the context ends, and returns the calls that
+// were acknowledged.
 func publishUntilDone(ctx context.Context, api *command.Client) (calls []ackedCall) {
 	for n := 0; ctx.Err() == nil; n++ {
 		follow := userFollowed(fmt.Sprint("new", n), "star")
@@ -187,7 +200,7 @@ func publishUntilDone(ctx context.Context, api *command.Client) (calls []ackedCa
 			EventId: fmt.Sprint("new", n),
 			Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("new", n), ItemId: "new-film"}},
 		}}
-		// The same again until it is acknowledged: the log takes an event id once.
+		// The event ids let the writer send the events again until they are acknowledged.
 		_ = eventually(ctx, func(ctx context.Context) error {
 			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 			if err == nil {
@@ -199,7 +212,7 @@ func publishUntilDone(ctx context.Context, api *command.Client) (calls []ackedCa
 	return calls
 }
 
-// waitUntilTrimmed waits until the stream does not begin at its first envelope.
+// waitUntilTrimmed waits until the stream no longer begins with its first envelope.
 func waitUntilTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	waitUntil(ctx, t, func(ctx context.Context) error {
@@ -211,14 +224,18 @@ func waitUntilTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
 	})
 }
 
-// checkEventIDHorizon publishes plays again, and demands that those of the horizon are known.
+// checkEventIDHorizon publishes plays again. Those whose event ids are within the horizon must not
+// be counted again, and expired ones must be.
 func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
+	// republishAndCount publishes the plays with these numbers again, and returns how many plays
+	// are counted.
 	republishAndCount := func(numbers ...int) int64 {
 		var evs []*skeinv1.Event
 		for _, n := range numbers {
 			evs = append(evs, oldPlay(n))
 		}
+
 		var position string
 		if len(evs) > 0 {
 			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
@@ -227,6 +244,7 @@ func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *com
 			}
 			position = res.Msg.GetPosition()
 		}
+
 		res, err := api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 			AtLeast: position, Keys: []*skeinv1.CounterKey{itemKey("old-film")},
 		}))
@@ -235,6 +253,7 @@ func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *com
 		}
 		return res.Msg.GetCounters()[0].GetPlayCount()
 	}
+
 	want := int64(o.envelopeCount)
 	if n := republishAndCount(); n != want {
 		t.Errorf("%d plays of %d are counted", n, want)
@@ -247,13 +266,16 @@ func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *com
 	}
 }
 
-// trimRound is one round: the service is started on a copy of the log, killed, and started again.
+// trimRound is one round of the test: a service is started on a copy of the log, killed, and
+// started again.
 type trimRound struct {
 	log  *oldLog
 	dir  string
 	addr string
 }
 
+// newServer returns a service that archives and trims as early as it may. It does not audit, which
+// would only take time.
 func (r *trimRound) newServer(t *testing.T) *serverProcess {
 	return &serverProcess{t: t, dir: r.dir, addr: r.addr, flags: []string{"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0"}}
 }
@@ -269,6 +291,7 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
+
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
@@ -277,12 +300,15 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 	addr, timeToTrim := o.measureTimeToTrim(ctx, t)
 	var killsBeforeArchive, killsBeforeTrim, killsAfterTrim int
 	for n := range kills {
-		if time.Since(o.createdAt) > 3*time.Minute { // what is within the horizon must stay there until the end of a round
+		// The envelopes of the last 8 minutes must be within the horizon until the end of a round.
+		if time.Since(o.createdAt) > 3*time.Minute {
 			o = newCheckedOldLog(ctx, t)
 		}
+
 		r := trimRound{log: o, addr: addr, dir: t.TempDir()}
-		// A third at any moment, a third when the first segment was sealed, for trimming comes
-		// next, and a third while one envelope after the other is trimmed.
+		// A third of the kills come at any moment until shortly after the first trim, a third after the
+		// first segment was sealed, when trimming comes next, and a third after the first trim, while
+		// one envelope after the other is trimmed.
 		point := killPoint{delay: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(timeToTrim))}
 		switch n % 3 {
 		case 1:
@@ -290,6 +316,7 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 		case 2:
 			point = killPoint{delay: time.Duration(rng.IntN(200_000)) * time.Microsecond, afterTrim: true}
 		}
+
 		end, first := r.killAndCheck(ctx, t, point)
 		switch {
 		case end == 0:
@@ -310,8 +337,8 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 		timeToTrim, killsBeforeArchive, killsBeforeTrim, killsAfterTrim)
 }
 
-// measureTimeToTrim runs the service without a kill, and returns its address and how long it takes until
-// it trims.
+// measureTimeToTrim runs the service without a kill. It returns the address of the service, which
+// later rounds use again, and the time until it has trimmed.
 func (o *oldLog) measureTimeToTrim(ctx context.Context, t *testing.T) (addr string, takes time.Duration) {
 	t.Helper()
 	r := trimRound{log: o, dir: t.TempDir()}
@@ -332,6 +359,7 @@ func (o *oldLog) measureTimeToTrim(ctx context.Context, t *testing.T) (addr stri
 	return s.addr, time.Since(began)
 }
 
+// copyLog copies the old log into the data directory of the round.
 func (r *trimRound) copyLog(t *testing.T) {
 	t.Helper()
 	if err := os.CopyFS(filepath.Join(r.dir, "data"), os.DirFS(r.log.dir)); err != nil {
@@ -339,16 +367,16 @@ func (r *trimRound) copyLog(t *testing.T) {
 	}
 }
 
-// killPoint is the moment of a kill: so long after the start of the process, after it has sealed a
-// segment, or has trimmed.
+// killPoint is the moment of a kill: delay after the process was started, or after it has sealed
+// the first segment, or has trimmed.
 type killPoint struct {
 	delay                time.Duration
 	afterSeal, afterTrim bool
 }
 
-// killAndCheck is one round. It returns how far the log was archived when the service was killed, and where
-// the stream began.
-func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, at killPoint) (end, first uint64) {
+// killAndCheck runs one round. It returns up to which sequence the log was archived at the kill,
+// and with which the stream began.
+func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, point killPoint) (end, first uint64) {
 	t.Helper()
 	r.copyLog(t)
 	data := filepath.Join(r.dir, "data")
@@ -362,12 +390,14 @@ func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, at killPoint
 	defer stop()
 	calls := make(chan []ackedCall, 1)
 	go func() { calls <- publishUntilDone(writing, api) }()
-	at.waitFor(ctx, t, api, data)
+	point.waitFor(ctx, t, api, data)
 	s.kill()
-	// A killed process leaves its socket, which CopyFS cannot copy.
+
+	// Check a copy of what the killed process has left. CopyFS cannot copy its socket.
 	if err := os.Remove(filepath.Join(data, service.LogDir, natsserver.SocketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	killedCopy := filepath.Join(r.dir, "was")
 	for _, part := range []string{service.LogDir, "archive"} {
 		err := os.CopyFS(filepath.Join(killedCopy, part), os.DirFS(filepath.Join(data, part)))
@@ -377,10 +407,12 @@ func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, at killPoint
 	}
 	end, first = r.log.checkComplete(ctx, t, killedCopy)
 
+	// The service that continues must trim, and must have everything.
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	waitUntilTrimmed(ctx, t, api)
+
 	stop()
 	checkAcked(ctx, t, api, onlyFollows(append(<-calls, r.log.acked)))
 	r.log.checkEventIDHorizon(ctx, t, api)
@@ -391,6 +423,7 @@ func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, at killPoint
 	return end, first
 }
 
+// waitFor waits until the moment of the kill.
 func (k killPoint) waitFor(ctx context.Context, t *testing.T, api *command.Client, data string) {
 	t.Helper()
 	manifest := filepath.Join(data, "archive", filepath.FromSlash(archive.ManifestName))

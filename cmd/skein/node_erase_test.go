@@ -25,12 +25,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// erasureCluster is a cluster of two nodes, each of which holds some partitions alone, and a process that
-// holds everything.
+// erasureCluster is a cluster of two nodes, a and b, each of which serves some partitions alone,
+// and a reference process that has all rows. Node a is the first, so it archives the log.
 type erasureCluster struct {
 	nodeCluster
 
-	url        string
+	url        string // of the NATS server
 	archiveDir string
 	// snapshotDir has the snapshots of all nodes.
 	snapshotDir string
@@ -53,7 +53,7 @@ func (e *erasureCluster) startNode(name, dir string) {
 	e.inService[name] = &callableNode{&serverProcess{addr: addressOf(api)}, e.t.Context(), func() {}}
 }
 
-// openBucket returns that of a directory.
+// openBucket opens a directory as a bucket.
 func (e *erasureCluster) openBucket(dir string) bucket.Bucket {
 	e.t.Helper()
 	b, err := bucket.NewDir(dir)
@@ -63,8 +63,10 @@ func (e *erasureCluster) openBucket(dir string) bucket.Bucket {
 	return b
 }
 
+// addressOf returns the host and port that a client calls.
 func addressOf(api *command.Client) string { return strings.TrimPrefix(api.URL, "http://") }
 
+// stopNode stops a node, unless it is stopped already.
 func (e *erasureCluster) stopNode(name string) {
 	if stop := e.stops[name]; stop != nil {
 		delete(e.stops, name)
@@ -73,7 +75,8 @@ func (e *erasureCluster) stopNode(name string) {
 	}
 }
 
-// waitUntilServed waits until each node serves what it should, and each has something.
+// waitUntilServed waits until each of the two nodes knows both, and each serves all partitions that
+// it was given.
 func (e *erasureCluster) waitUntilServed() {
 	e.t.Helper()
 	waitUntil(e.t.Context(), e.t, func(ctx context.Context) error {
@@ -96,14 +99,14 @@ func (e *erasureCluster) waitUntilServed() {
 	})
 }
 
-// eraseAtArchiver erases a user at the node that archives.
+// eraseAtArchiver erases a user at node a, which archives.
 func (e *erasureCluster) eraseAtArchiver(user string) (code int, out string) {
 	code, text, trouble := runInProcess("replay", "erase", user, "--yes", "--server", e.apis["a"].URL)
 	return code, text + trouble
 }
 
-// takeSnapshots has each node take a snapshot, and returns a copy of all that there are then, and of
-// those of a node that is gone.
+// takeSnapshots lets each node take a snapshot. It adds the snapshots of a node that no longer
+// exists, and returns a copy of all snapshots.
 func (e *erasureCluster) takeSnapshots() (copied string) {
 	e.t.Helper()
 	for _, api := range e.apis {
@@ -120,7 +123,7 @@ func (e *erasureCluster) takeSnapshots() (copied string) {
 	return copied
 }
 
-// restoreNode returns a data directory with the latest snapshot of node b.
+// restoreNode restores the latest snapshot of node b, and returns the data directory.
 func (e *erasureCluster) restoreNode(target string) (dir string) {
 	e.t.Helper()
 	dir = e.t.TempDir()
@@ -130,7 +133,7 @@ func (e *erasureCluster) restoreNode(target string) (dir string) {
 	return dir
 }
 
-// checkSameAnswers puts questions to the nodes, which must answer as the process that holds everything.
+// checkSameAnswers puts 60 questions to the nodes, which must answer as the reference process does.
 func (e *erasureCluster) checkSameAnswers(seed uint64, at string) {
 	e.t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -141,7 +144,7 @@ func (e *erasureCluster) checkSameAnswers(seed uint64, at string) {
 	}
 }
 
-// userHeldByNode returns a user whose rows one of the nodes has alone.
+// userHeldByNode returns a user whose rows are on one of the two nodes alone.
 func userHeldByNode(name string) string {
 	table := placement.Place([]placement.Member{{Name: "a", Weight: 1}, {Name: "b", Weight: 1}}, 1)
 	for i := 0; ; i++ {
@@ -161,37 +164,43 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	user := userHeldByNode("b")
 	ns := startNATS(t)
 	a, b, archived := t.TempDir(), t.TempDir(), t.TempDir()
+
 	e := &erasureCluster{
 		nodeCluster: nodeCluster{t: t, http: &http.Client{Transport: &http.Transport{}}, inService: map[string]*callableNode{}},
 		url:         ns.ClientURL(), archiveDir: archived, snapshotDir: t.TempDir(), apis: map[string]*command.Client{}, stops: map[string]func(){},
 	}
 	t.Cleanup(e.http.CloseIdleConnections)
+
 	e.startNode("a", a)
 	defer func() { e.stopNode("a") }()
-	if err := eventually(t.Context(), func(context.Context) error { // until it archives
+	// Erasing an unknown user is refused for the right reason once node a archives.
+	waitUntil(t.Context(), t, func(context.Context) error {
 		code, out := e.eraseAtArchiver("nobody") //nolint:contextcheck // a command makes its own
 		if code != exitFailed || !strings.Contains(out, "no event of the log names this user") {
 			return errors.New(out)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+
 	whole, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.openBucket(archived)
 	})
 	defer stop()
 	e.reference = &serverProcess{addr: addressOf(whole)}
+
 	e.startNode("b", b)
 	defer func() { e.stopNode("b") }()
 	e.waitUntilServed()
+
+	// Publish follows and pins of the user among other events, and let all nodes take a snapshot.
 	rng := rand.New(rand.NewPCG(1, 1))
 	evs := gatewaytest.Events(rng, 200)
 	for i := range 30 {
 		evs = append(evs, userFollowed(user, fmt.Sprint("u", i)), userFollowed(fmt.Sprint("u", i), user))
 	}
 	for i := range 60 {
-		attributes := make([]byte, 250) // tables with them are not compressed, so the id can be found
+		// Random bytes keep the tables from being compressed, so that the id can be found in the files.
+		attributes := make([]byte, 250)
 		for i := range attributes {
 			attributes[i] = byte(rng.Uint32())
 		}
@@ -199,33 +208,42 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 			Pin: &skeinv1.Pin{OwnerId: user, PinId: fmt.Sprint("p", i)}, BoardId: "b", ItemId: "i", Attributes: attributes,
 		}}})
 	}
+
 	mustPublish(t, whole, evs...)
 	at := mustPublish(t, whole, gatewaytest.Events(rng, 200)...)
 	e.checkSameAnswers(1, at)
 	snapshots := e.takeSnapshots()
 
-	e.stopNode("b") // its stores are flushed
+	// Copy the data of node b after it was stopped, which flushes its stores.
+	e.stopNode("b")
 	before := filepath.Join(t.TempDir(), "before")
 	if err := os.CopyFS(before, os.DirFS(b)); err != nil {
 		t.Fatal(err)
 	}
 	if len(conformance.FilesWith(e.t, before, user)) == 0 {
-		t.Fatal("the id is nowhere before")
+		t.Fatal("no file has the id before the erasure")
 	}
+
+	// While a node is down, nothing is erased.
 	code, out := e.eraseAtArchiver(user)
 	if code == exitOK || !strings.Contains(out, "b cannot be reached: start it, or wait until its partitions were given to others") {
 		t.Errorf("with a node away: %d, %s", code, out)
 	}
+
 	e.startNode("b", b)
 	e.waitUntilServed()
 	if code, out := e.eraseAtArchiver(user); code != exitOK || !strings.Contains(out, "node b: its stores were built anew") {
 		t.Fatalf("%d, %s", code, out)
 	}
-	for _, name := range []string{"a", "b", "gone"} { // those that were taken by hand are removed by name
+
+	// Snapshots that an operator has taken are only removed by name.
+	for _, name := range []string{"a", "b", "gone"} {
 		if code, out, said := runInProcess("snapshot", "prune", "before", "--target", filepath.Join(e.snapshotDir, "nodes", name)); code != exitOK {
 			t.Fatal(code, out, said)
 		}
 	}
+
+	// No file may have the id now, not even one of a new snapshot.
 	at = mustPublish(t, whole, userFollowed("u1", "u2"))
 	e.checkSameAnswers(2, at)
 	if code, out, said := runInProcess("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
@@ -236,6 +254,8 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 			t.Errorf("the id is still in %v", found)
 		}
 	}
+
+	// A node that returns with old data must be clean, too.
 	for i, dir := range []string{before, e.restoreNode(snapshots), e.restoreNode(e.snapshotDir)} {
 		e.stopNode("b")
 		e.startNode("b", dir)

@@ -24,6 +24,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	defer cancel()
 	target := t.TempDir()
 	c := startNodes(ctx, t, "", "--snapshots", target)
+
 	rng := rand.New(rand.NewPCG(1, 1))
 	check := func(want string, args ...string) {
 		t.Helper()
@@ -47,10 +48,11 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 			}
 		}
 	}
+
 	publishSome()
-	// The node that joined last has never held all partitions, while the first one had them all
-	// before the others joined. Only a store with a part of the partitions is refused to a process
-	// that is not a node.
+	// Lose the node that joined last. It has never had all partitions, as the first node had before
+	// the others joined, and only a store with a part of the partitions is refused to a process that
+	// is not a node.
 	const lost = "n2"
 	own := filepath.Join(target, "nodes", lost)
 	for name, s := range c.inService {
@@ -58,6 +60,8 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		check("^one +graph ", "snapshot", "list", "--server", s.addr)
 		check("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
 	}
+
+	// Remove the data directory after more events, which the restored node must fold.
 	publishSome()
 	s := c.takeOutOfService(lost)
 	s.kill()
@@ -65,17 +69,20 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	if err := os.RemoveAll(data); err != nil {
 		t.Fatal(err)
 	}
+
 	at := publishSome()
 	check("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
 	check("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
 	check("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
+
 	if code, _, said := runInProcess("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(said, "there is a store already") {
-		t.Errorf("a second time: exit code %d, %s", code, said)
+		t.Errorf("a second restore: exit code %d, %s", code, said)
 	}
 	if code, _, said := runInProcess("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.urls()); code != exitFailed ||
 		!strings.Contains(said, "start the process as that node of its cluster") {
-		t.Errorf("as a process with all rows: exit code %d, %s", code, said)
+		t.Errorf("a process that is not a node: exit code %d, %s", code, said)
 	}
+
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -83,14 +90,17 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
-	others := []*callableNode{c.takeOutOfService("n0"), c.takeOutOfService("n1")} // only the restored one is called
+
+	// Call only the restored node, then all nodes.
+	others := []*callableNode{c.takeOutOfService("n0"), c.takeOutOfService("n1")}
 	checkSame(at)
 	c.putInService("n0", others[0].serverProcess)
 	c.putInService("n1", others[1].serverProcess)
 	checkSame(publishSome())
+
 	for _, s := range c.inService {
-		// The nodes that were away get their partitions back. A verification that such a change
-		// overtakes is refused.
+		// The restored node gets its partitions back, and a verification is refused if the partitions
+		// of the node change meanwhile.
 		waitUntil(ctx, t, func(context.Context) error {
 			code, out, said := runInProcess("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
 			if code == exitOK || !strings.Contains(said, "holds other partitions than when the verification began") {
@@ -103,23 +113,27 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		})
 	}
 
+	// Restore the snapshot for another process under the same name. The older process must stop.
 	ports, err := findFreePorts(25000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	twin := &serverProcess{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
 	t.Cleanup(twin.kill)
 	check("graph: restored from snapshot one", "restore", "--data", twin.dataDir(), "--target", own, "--snapshot", "one")
 	if err := twin.start(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := s.cmd.Wait(); err == nil {
-		t.Error("the older process of a name ended well")
+		t.Error("the older process with the name ended without an error")
 	}
 	c.putInService(lost, twin)
 	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	checkSame(publishSome())
 	check("snapshot two in", "snapshot", "--name", "two", "--server", twin.addr)
 	check("removed 5 snapshots", "snapshot", "prune", "--target", own, "one")
@@ -142,6 +156,6 @@ func TestUnusableNodeNameIsRefusedWithSnapshots(t *testing.T) {
 		t.Errorf("a router: exit code %d, %s", code, said)
 	}
 	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
-		t.Errorf("there is %v, %v", left, err)
+		t.Errorf("the target has %v, %v, expected nothing", left, err)
 	}
 }

@@ -24,6 +24,7 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	defer cancel()
 	s := startServer(ctx, t)
 	api := s.newClient()
+
 	const plays = 3000
 	for first := 0; first < plays; first += 500 {
 		var evs []*skeinv1.Event
@@ -39,9 +40,10 @@ func TestPreparationSurvivesKills(t *testing.T) {
 			"--heat-half-life", "12h", "--share", "1")
 	}
 	prepared := filepath.Join(data, "stores", "counters", "prepared", "counters")
+	// The command is killed when count files match the pattern. It writes them in this order.
 	points := []struct {
 		files string
-		n     int
+		count int
 	}{
 		{"000001.parts", 1},
 		{"000001.parts/events", 1},
@@ -56,30 +58,33 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	if testing.Short() {
 		points = points[5:7]
 	}
-	count := plays / 300 // of i0
+
+	playCount := plays / 300 // of item i0
 	for _, point := range points {
-		for !killWhenFilesAppear(t, prepare(), filepath.Join(prepared, point.files), point.n) {
-			// The command has passed the point before it was seen. Let it begin again.
+		for !killWhenFilesAppear(t, prepare(), filepath.Join(prepared, point.files), point.count) {
+			// The command ended before the test saw the files. Remove what it has prepared, and try again.
 			if err := errors.Join(ctx.Err(), os.RemoveAll(filepath.Dir(prepared))); err != nil {
-				t.Fatalf("%d %s: %v", point.n, point.files, err)
+				t.Fatalf("%d %s: %v", point.count, point.files, err)
 			}
 		}
+
 		s.kill()
 		if err := s.start(ctx); err != nil {
 			t.Fatal(err)
 		}
 		mustPublish(t, api, played("ann", "i0"))
-		count++
-		checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
+		playCount++
+		checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, playCount))
 	}
 	if out, err := prepare().CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 
-	// Kill the start that continues the prepared store as soon as that is in its place.
+	// Kill the start that continues the prepared store as soon as the store is in its place.
 	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
+
 	s.flags = []string{"--heat-half-life", "12h"}
 	if err := s.launch(ctx); err != nil {
 		t.Fatal(err)
@@ -88,13 +93,15 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		_, err := os.Stat(filepath.Join(data, "stores", "counters", "000002"))
 		return err
 	})
+
 	s.kill()
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	checkOutput(t, s, "replay status counters", "generation 2: ready")
 	checkOutput(t, s, "replay verify", "equal")
-	checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, count))
+	checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, playCount))
 }
 
 // checkOutput checks that a command against a server succeeds and prints a text.
@@ -103,15 +110,16 @@ func checkOutput(t *testing.T, s *serverProcess, args, want string) {
 	checkRunMatches(t, exitOK, regexp.QuoteMeta(want), append(strings.Fields(args), "--server", s.addr)...)
 }
 
-// killWhenFilesAppear runs a command, and kills it as soon as n files match a pattern, one more than before
-// at least. It reports whether the command was killed before it ended.
-func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, n int) (killed bool) {
+// killWhenFilesAppear runs a command, and kills it as soon as at least count files match a pattern,
+// and at least one more than before. It reports whether the command was killed before it ended.
+func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, count int) (killed bool) {
 	t.Helper()
 	before, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n = max(n, len(before)+1)
+	count = max(count, len(before)+1)
+
 	cmd.Env = os.Environ()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -127,7 +135,7 @@ func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, n int) (ki
 			return false
 		case <-time.After(time.Millisecond):
 		}
-		if found, err := filepath.Glob(pattern); err != nil || len(found) >= n {
+		if found, err := filepath.Glob(pattern); err != nil || len(found) >= count {
 			_ = cmd.Process.Kill()
 			t.Logf("the command was killed: %v", <-ended)
 			return true

@@ -97,15 +97,7 @@ func (c *soakCluster) startNATS(ports []int) (urls string) {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[3+n]))
 	}
 	for n := range c.natsServers {
-		var err error
-		if c.natsDisks[n], err = newLoopDisk(filepath.Join(c.dir, fmt.Sprint("disk", n)), 768); err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() {
-			if err := c.natsDisks[n].remove(); err != nil {
-				c.t.Error(err)
-			}
-		})
+		c.natsDisks[n] = mountLoopDisk(c.t, filepath.Join(c.dir, fmt.Sprint("disk", n)), 768)
 		config := filepath.Join(c.dir, fmt.Sprintf("nats%d.conf", n))
 		text := fmt.Sprintf(`server_name: n%d
 listen: %s:%d

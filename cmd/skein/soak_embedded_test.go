@@ -35,15 +35,7 @@ type soakEmbedded struct {
 func TestSoakFaultsEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	e := &soakEmbedded{faultSoak: newFaultSoak(t), dir: dir}
-	var err error
-	if e.disk, err = newLoopDisk(filepath.Join(dir, "disk"), 2048); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.disk.remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	e.disk = mountLoopDisk(t, filepath.Join(dir, "disk"), 2048)
 	ports, err := findFreePorts(24000, 1)
 	if err != nil {
 		t.Fatal(err)

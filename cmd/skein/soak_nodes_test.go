@@ -65,18 +65,10 @@ func TestSoakFaultsNodes(t *testing.T) {
 	urls := n.startNATS(ports)
 	bin := buildWithClock(t, n.dir, "skein", ".")
 	for i := range count {
-		drive, err := newLoopDisk(filepath.Join(n.dir, fmt.Sprint("drive", i)), 768)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.nodeDisks = append(n.nodeDisks, drive)
-		t.Cleanup(func() {
-			if err := drive.remove(); err != nil {
-				t.Error(err)
-			}
-		})
+		disk := mountLoopDisk(t, filepath.Join(n.dir, fmt.Sprint("disk-of-node", i)), 768)
+		n.nodeDisks = append(n.nodeDisks, disk)
 		addr := n.network.nodeAddr(i)
-		n.startProcess(&soakProcess{name: nodeName(i), bin: bin, namespace: n.network.namespaceName(i)}, filepath.Join(drive.dir, "data"),
+		n.startProcess(&soakProcess{name: nodeName(i), bin: bin, namespace: n.network.namespaceName(i)}, filepath.Join(disk.dir, "data"),
 			net.JoinHostPort(addr, nodePort), urls, "--node", nodeName(i), "--node-addr", net.JoinHostPort(addr, "7412"),
 			"--replace-after", "20s", "--listen-anywhere", "--allowed-hosts", addr)
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
@@ -31,16 +30,6 @@ type soakProcess struct {
 	exited     chan struct{} // closed when cmd has ended
 	shouldRun  bool          // whether it is meant to run
 	startCount int
-}
-
-// buildProgram builds a program without the race detector, as people run it.
-func buildProgram(t *testing.T, dir, name, pkg string, flags ...string) string {
-	t.Helper()
-	bin := dir + "/" + name
-	if out, err := runTool(t.Context(), "go", append(append([]string{"build", "-o", bin}, flags...), pkg)...); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return bin
 }
 
 // start starts the process.

@@ -1,0 +1,140 @@
+//go:build faults || diskfull
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopDisk is a small ext4 file system on a loop device, which can be filled, slowed, and have its
+// power cut.
+type loopDisk struct {
+	image, dir string
+	fillerPath string
+}
+
+// runTool runs a tool to its end.
+func runTool(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %v: %w: %s", name, args, err, bytes.TrimSpace(out))
+	}
+	return string(out), err
+}
+
+// newLoopDisk makes and mounts one of so many MiB. It needs a user who may mount.
+func newLoopDisk(dir string, mib int64) (*loopDisk, error) {
+	d := &loopDisk{image: dir + ".img", dir: dir, fillerPath: filepath.Join(dir, "filler")}
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, mib<<20)); err != nil {
+		return nil, err
+	}
+	if _, err := runTool(context.Background(), "mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
+		return nil, err
+	}
+	return d, d.mount()
+}
+
+// mountLoopDisk mounts a new loop disk at a directory until the end of the test.
+func mountLoopDisk(t *testing.T, dir string, mib int64) *loopDisk {
+	t.Helper()
+	d, err := newLoopDisk(dir, mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func (d *loopDisk) mount() error {
+	_, err := runTool(context.Background(), "mount", "-o", "loop", d.image, d.dir)
+	return err
+}
+
+func (d *loopDisk) unmount() (err error) {
+	for range 50 { // a process that was killed just now may still be let go of
+		if _, err = runTool(context.Background(), "umount", d.dir); err == nil {
+			return nil
+		}
+		sleepOrDone(context.Background(), 100*time.Millisecond)
+	}
+	return err
+}
+
+// remove unmounts the disk and gives back what it took.
+func (d *loopDisk) remove() error { return errors.Join(d.unmount(), os.Remove(d.image)) }
+
+// freeBytes returns how many bytes are free.
+func (d *loopDisk) freeBytes() (uint64, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(d.dir, &st)
+	return st.Bavail * uint64(st.Bsize), err
+}
+
+// fill takes all that is left of the disk, to the last byte: at once what can be had at once, then
+// by writing.
+func (d *loopDisk) fill() error {
+	f, err := os.OpenFile(d.fillerPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if free, err := d.freeBytes(); err == nil && free > 8<<20 {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if err := unix.Fallocate(int(f.Fd()), 0, info.Size(), int64(free-(4<<20))); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
+	}
+	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
+		switch _, err := f.Write(chunk); {
+		case errors.Is(err, syscall.ENOSPC):
+			chunk = chunk[:len(chunk)/8]
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// fillToLastByte fills the disk again and again, since others give back what they have, until it is full at a
+// glance.
+func (d *loopDisk) fillToLastByte(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := d.fill(); err != nil {
+			return err
+		}
+		if free, err := d.freeBytes(); err != nil || free == 0 {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (d *loopDisk) removeFiller() error { return os.Remove(d.fillerPath) }
+
+// buildProgram builds a program without the race detector, as people run it.
+func buildProgram(t *testing.T, dir, name, pkg string, flags ...string) string {
+	t.Helper()
+	bin := dir + "/" + name
+	if out, err := runTool(t.Context(), "go", append(append([]string{"build", "-o", bin}, flags...), pkg)...); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return bin
+}
