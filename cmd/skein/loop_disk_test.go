@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopDisk is a small ext4 file system on a loop device, which can be filled, slowed, and have its
-// power cut.
+// loopDisk is a small ext4 file system on a loop device. A test can fill it, slow it down, and cut
+// its power. It needs a user who may mount.
 type loopDisk struct {
 	image, dir string
 	fillerPath string
 }
 
-// runTool runs a tool to its end.
+// runTool runs a program and returns what it prints.
 func runTool(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -33,7 +33,7 @@ func runTool(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// newLoopDisk makes and mounts one of so many MiB. It needs a user who may mount.
+// newLoopDisk makes a file system of this size and mounts it at a directory.
 func newLoopDisk(dir string, mib int64) (*loopDisk, error) {
 	d := &loopDisk{image: dir + ".img", dir: dir, fillerPath: filepath.Join(dir, "filler")}
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, mib<<20)); err != nil {
@@ -66,7 +66,8 @@ func (d *loopDisk) mount() error {
 }
 
 func (d *loopDisk) unmount() (err error) {
-	for range 50 { // a process that was killed just now may still be let go of
+	// The kernel may still be closing the files of a process that was just killed.
+	for range 50 {
 		if _, err = runTool(context.Background(), "umount", d.dir); err == nil {
 			return nil
 		}
@@ -75,7 +76,7 @@ func (d *loopDisk) unmount() (err error) {
 	return err
 }
 
-// remove unmounts the disk and gives back what it took.
+// remove unmounts the disk and removes its image.
 func (d *loopDisk) remove() error { return errors.Join(d.unmount(), os.Remove(d.image)) }
 
 // freeBytes returns how many bytes are free.
@@ -85,14 +86,15 @@ func (d *loopDisk) freeBytes() (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), err
 }
 
-// fill takes all that is left of the disk, to the last byte: at once what can be had at once, then
-// by writing.
+// fill takes all space that is left on the disk, to the last byte. It allocates most of the space
+// at once, and writes the last 4 MiB.
 func (d *loopDisk) fill() error {
 	f, err := os.OpenFile(d.fillerPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+
 	if free, err := d.freeBytes(); err == nil && free > 8<<20 {
 		info, err := f.Stat()
 		if err != nil {
@@ -102,6 +104,7 @@ func (d *loopDisk) fill() error {
 			return err
 		}
 	}
+
 	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
 		switch _, err := f.Write(chunk); {
 		case errors.Is(err, syscall.ENOSPC):
@@ -113,8 +116,8 @@ func (d *loopDisk) fill() error {
 	return nil
 }
 
-// fillToLastByte fills the disk again and again, since others give back what they have, until it is full at a
-// glance.
+// fillToLastByte fills the disk repeatedly until no byte is free, because other processes may
+// release space meanwhile.
 func (d *loopDisk) fillToLastByte(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := d.fill(); err != nil {
@@ -127,6 +130,7 @@ func (d *loopDisk) fillToLastByte(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// removeFiller releases the space that was filled.
 func (d *loopDisk) removeFiller() error { return os.Remove(d.fillerPath) }
 
 // buildProgram builds a program without the race detector, as people run it.

@@ -26,15 +26,17 @@ import (
 	"github.com/skein-feed/skein/replay/audit"
 )
 
-// eventGenerator makes up what some hundred users do: all kinds of events, about so few of everything
-// that they meet all the time.
+// eventGenerator makes up events of all kinds about a few hundred users, so that many events
+// concern the same users, boards and items.
 type eventGenerator struct{ random *rand.Rand }
 
-// randomUser returns a user: a few have much.
+// randomUser returns a user, more often one with a low number, so that a few users have many
+// followers and pins.
 func (g eventGenerator) randomUser() string {
 	return fmt.Sprint("user", min(g.random.IntN(300), g.random.IntN(300)))
 }
 
+// randomUsers returns two different users.
 func (g eventGenerator) randomUsers() (a, b string) {
 	for a == b {
 		a, b = g.randomUser(), g.randomUser()
@@ -54,12 +56,12 @@ func (g eventGenerator) randomBoard(owner string) *skeinv1.Board {
 	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"", "art", "b2", "cats"}[g.random.IntN(4)]}
 }
 
-// randomNamedBoard is a board that can be created and deleted.
+// randomNamedBoard returns a board that can be created and deleted, which the default board cannot.
 func (g eventGenerator) randomNamedBoard(owner string) *skeinv1.Board {
 	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"art", "b2", "cats"}[g.random.IntN(3)]}
 }
 
-// nextEvent returns the next event.
+// nextEvent makes up the next event.
 func (g eventGenerator) nextEvent() *skeinv1.Event {
 	if g.random.IntN(3) == 0 {
 		return g.itemEvent()
@@ -111,7 +113,7 @@ func (g eventGenerator) nextEvent() *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: at}}}
 }
 
-// pinEvent is a pin of a's, perhaps one that b had.
+// pinEvent returns a new pin of a, perhaps a repin of a pin of b.
 func (g eventGenerator) pinEvent(a, b string) *skeinv1.Event {
 	pin := &skeinv1.PinCreated{Pin: g.randomPin(a), BoardId: g.randomBoard(a).GetBoardId(), ItemId: g.randomItem()}
 	if g.random.IntN(3) == 0 {
@@ -120,6 +122,7 @@ func (g eventGenerator) pinEvent(a, b string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pin}}
 }
 
+// itemEvent makes up an event about an item.
 func (g eventGenerator) itemEvent() *skeinv1.Event {
 	user, item := g.randomUser(), g.randomItem()
 	switch n := g.random.IntN(50); {
@@ -141,24 +144,25 @@ func (g eventGenerator) itemEvent() *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: user}}}
 }
 
-// auditTraffic is the traffic of one soak.
+// auditTraffic is the traffic during the audit.
 type auditTraffic struct {
 	api *command.Client
-	// ackedCalls were acknowledged.
+	// ackedCalls counts the calls that were acknowledged.
 	ackedCalls atomic.Uint64
 }
 
-// callsPerSecond is how many calls a second each writer makes at most, soakEvents of how many events:
-// more, and an hour of log could not be folded again in minutes, as the repair at the end does.
+// callsPerSecond is how many calls each writer makes at most, and meanEventsPerCall how many events
+// a call has on average. With more events, the repair at the end could not fold an hour of log in
+// minutes.
 const (
 	callsPerSecond    = 100
 	meanEventsPerCall = 10
-	// reportInterval is the time between two reports on the progress of the soak.
+	// reportInterval is the time between two log lines about the progress.
 	reportInterval = 30 * time.Second
 )
 
-// publishUntilDone publishes what the world does until the context ends, some of it as history that comes
-// late.
+// publishUntilDone publishes events until the context ends. Every eighth call has an imported
+// event, which comes late.
 func (f *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed uint64) {
 	generator := eventGenerator{rand.New(rand.NewPCG(seed, 0))}
 	tick := time.NewTicker(time.Second / callsPerSecond)
@@ -185,7 +189,7 @@ func (f *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed 
 		}
 		switch connect.CodeOf(err) {
 		case connect.CodeDeadlineExceeded, connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
-			// A busy machine: whether these are facts, the log decides.
+			// The machine is busy. Whether the events were taken does not matter here.
 		default:
 			if err != nil {
 				t.Error(err)
@@ -201,11 +205,11 @@ func (f *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed 
 	}
 }
 
-// soakDuration is how long traffic is audited; the environment may ask for more.
+// soakDuration returns how long the traffic lasts at least: 5 seconds, or what SKEIN_SOAK says.
 func soakDuration(t *testing.T) time.Duration {
 	text := os.Getenv("SKEIN_SOAK")
 	if text == "" {
-		return 5 * time.Second // and for as long as a round takes then
+		return 5 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -224,10 +228,13 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	seed := testSeed(t)
 	duration := soakDuration(t)
 	t.Logf("it lasts %v", duration)
+
 	ctx, cancel := context.WithTimeout(t.Context(), 3*duration+5*waitLimit)
 	defer cancel()
 	inboxSettings := inbox.DefaultSettings()
-	inboxSettings.Threshold, inboxSettings.Keep = 20, 50 // so that outboxes are pushed and pulled, and inboxes trimmed
+	// With these limits some authors are pushed, others are merged on reads, and inboxes are trimmed.
+	inboxSettings.Threshold, inboxSettings.Keep = 20, 50
+
 	var running *service.Service
 	var log syncBuffer
 	api, stop := startService(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -237,6 +244,7 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 			serviceOptions.OfferedOperations = func(app *service.Service) service.OfferedOperations { running = app; return app.OfferedOperations() }
 		})
 	defer stop()
+
 	mustPublish(t, api, userFollowed("quiet", "silent"))
 
 	traffic := &auditTraffic{api: api}
@@ -247,19 +255,21 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	}
 	defer wg.Wait()
 	defer stopTraffic()
+
 	began := time.Now()
 	checkNoFindings(ctx, t, running, duration, stopTraffic)
 	status := running.Auditor.Status()
 	t.Logf("%v: %d calls, %d checks, %d rounds, the last in %v, up to %v verified", time.Since(began).Round(time.Second),
 		traffic.ackedCalls.Load(), status.Checks, status.Rounds, status.LastTook.Round(time.Millisecond), status.VerifiedAt)
 	if t.Failed() {
-		t.Fatalf("the service says:\n%s", log.String())
+		t.Fatalf("the log of the service:\n%s", log.String())
 	}
 	checkDamageIsFound(ctx, t, running, api, stopTraffic)
 }
 
-// checkNoFindings demands that nothing is found for this long, and until a round is done and every
-// projection verified. If these are not done by then, they are done without traffic.
+// checkNoFindings checks that the auditor finds nothing for this duration, and until it has
+// completed a round that began in the second half of it, and has verified every projection. If that
+// is not done in time, checkNoFindings stops the traffic and waits.
 func checkNoFindings(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, stopTraffic func()) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -281,7 +291,7 @@ func checkNoFindings(ctx context.Context, t *testing.T, running *service.Service
 			return
 		}
 		if time.Since(began) >= duration {
-			// The first rounds were over next to nothing.
+			// Earlier rounds covered almost no rows.
 			if status.LastRound.Add(-status.LastTook).After(began.Add(duration/2)) && len(status.Verified) == len(running.Stores) {
 				return
 			}
@@ -296,10 +306,10 @@ func checkNoFindings(ctx context.Context, t *testing.T, running *service.Service
 	}
 }
 
-// checkDamageIsFound takes a row from a store, and demands that the stores are found to disagree, that the
-// row comes back, and that nothing is left unexplained. A shadow may happen to repair the row
-// before an audit meets it: then it is taken again, and in the end without traffic, of which so
-// much may wait to be checked that shadows are always first.
+// checkDamageIsFound deletes a row from a store, and checks that the auditor finds the difference
+// and repairs the row, and that nothing remains unexplained. A verification may happen to repair
+// the row before an audit reads it. Then the row is deleted again, and after three attempts without
+// traffic. Under traffic, so many rows wait to be audited that verifications would always be first.
 func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Service, api *command.Client, stopTraffic func()) {
 	t.Helper()
 	graphStore := running.Store("graph")
@@ -311,10 +321,12 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 		}
 		return key, it.Close()
 	}
+
 	for try := range 20 {
 		if try == 3 {
 			stopTraffic()
 		}
+
 		before := running.Auditor.Status()
 		err := graphStore.Repair(ctx, func(_ events.Cursor, rows projections.Reader, repair *store.Repair) error {
 			key, err := findFollower(rows)
@@ -327,11 +339,14 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What is written lately is audited first. On a busy machine the stores may show it late.
+
+		// Rows that were written recently are audited first. On a busy machine the event may not be
+		// visible within the time of the call.
 		_, err = api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{userFollowed("quiet", "loud")}}))
 		if err != nil && connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Fatal(err)
 		}
+
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		var status audit.Status
@@ -349,11 +364,12 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 			t.Logf("found at try %d: %s", try, status.LastFinding)
 			return
 		}
-		t.Logf("try %d: a shadow was first", try)
+		t.Logf("try %d: a verification repaired the row first", try)
 	}
-	t.Error("an audit never met the row that was missing")
+	t.Error("no audit found the missing row")
 }
 
+// sumCounts adds up the counts.
 func sumCounts(counts map[string]uint64) (sum uint64) {
 	for _, n := range counts {
 		sum += n

@@ -15,17 +15,20 @@ import (
 	"time"
 )
 
-// processClock is that of one process: the kernel's, and what a file says to add. As where the clock of a
-// machine is set, timers and the time that has passed do not change.
+// processClock is the clock of one process: the clock of the machine and an offset from a file.
+// Like setting the clock of a machine, the offset does not affect timers or measured durations.
 type processClock struct {
+	// file has the offset.
 	file string
-	url  string // what the process answers by HTTP, with its time
+	// url is a page of the process, whose answers have a date.
+	url string
 }
 
-// clockFileVar names the file to a program that [buildWithClock] has built.
+// clockFileVar names the environment variable with the file, for programs that [buildWithClock] has
+// built.
 const clockFileVar = "SKEIN_SOAK_CLOCK"
 
-// newClock makes a clock that is right.
+// newClock makes a clock without an offset.
 func newClock(t *testing.T, file, page string) *processClock {
 	t.Helper()
 	if err := os.WriteFile(file, make([]byte, 8), 0o600); err != nil {
@@ -34,18 +37,19 @@ func newClock(t *testing.T, file, page string) *processClock {
 	return &processClock{file, page}
 }
 
-// setOffset sets it ahead, or back.
+// setOffset sets the clock ahead, or back if the offset is negative.
 func (c *processClock) setOffset(by time.Duration) error {
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(by/time.Second))), 0) // the process has mapped it
+	// Overwrite the file in place, because the process has mapped it.
+	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(by/time.Second))), 0)
 	return err
 }
 
-// measureOffset is how far ahead the clock is in what the process answers.
+// measureOffset returns how far the date in an answer of the process is ahead.
 func (c *processClock) measureOffset(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -62,8 +66,8 @@ func (c *processClock) measureOffset(ctx context.Context) (time.Duration, error)
 	return time.Until(at).Round(time.Second), err
 }
 
-// jumpClock sets the clock of a process by up to so much, ahead or back, for a while. The proof is the
-// date of its answers.
+// jumpClock sets the clock of a process ahead or back for a while, by at most the given time. The
+// proof is the date in the answers of the process.
 func (c *faultSoak) jumpClock(p *soakProcess, most time.Duration) (string, error) {
 	by := time.Minute + time.Duration(c.random.Int64N(int64(most-time.Minute))).Truncate(time.Second)
 	if c.random.IntN(2) == 0 {
@@ -72,19 +76,21 @@ func (c *faultSoak) jumpClock(p *soakProcess, most time.Duration) (string, error
 	if err := p.clock.setOffset(by); err != nil {
 		return "", err
 	}
+
 	sleepOrDone(c.ctx, c.faultDuration(20*time.Second))
 	shown, err := p.clock.measureOffset(c.ctx)
 	if off := shown - by; err == nil && (off < -readTime || off > readTime) {
 		err = fmt.Errorf("the clock of %s is %v ahead, not %v", p.name, shown, by)
 	}
+
 	if back := p.clock.setOffset(0); err == nil {
 		err = back
 	}
 	return fmt.Sprintf("%s: a date %v ahead", p.name, shown), err
 }
 
-// buildWithClock builds a program whose time.Now adds what the file of [clockFileVar] holds: seconds,
-// as an integer of 64 bits.
+// buildWithClock builds a program whose time.Now adds the seconds in the file of [clockFileVar], an
+// integer of 64 bits.
 func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	t.Helper()
 	root, err := runTool(t.Context(), "go", "env", "GOROOT")
@@ -96,11 +102,14 @@ func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// Patch a copy of time.go, and let the compiler read the copy.
 	const reads = "\tsec, nsec, mono := runtimeNow()\n"
 	patched := strings.ReplaceAll(string(text), reads, reads+"\tsec += *clockAhead\n")
 	if strings.Count(patched, "*clockAhead") == 0 {
 		t.Fatalf("%s does not have %q", source, reads)
 	}
+
 	now, ahead, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "clock_ahead.go"), filepath.Join(dir, "overlay.json")
 	list, err := json.Marshal(map[string]map[string]string{
 		"Replace": {source: now, filepath.Join(filepath.Dir(source), "clock_ahead.go"): ahead},
@@ -116,6 +125,7 @@ func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	return buildProgram(t, dir, name, pkg, "-overlay", overlay)
 }
 
+// clockSource is a file that is added to the package time.
 const clockSource = `package time
 
 import (

@@ -20,20 +20,21 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// soakCluster are two processes over a log on three NATS servers, each of which has a small disk of
-// its own.
+// soakCluster is a soak of several processes over a log on three NATS servers. Each NATS server has
+// a small disk of its own.
 type soakCluster struct {
 	*faultSoak
 
 	dir string
-	// host is where the NATS servers listen.
+	// host is the address on which the NATS servers listen for clients.
 	host        string
 	servers     []*soakProcess
 	dataDirs    []string
 	apis        []*command.Client
 	natsServers [3]*soakProcess
 	natsDisks   [3]*loopDisk
-	js          jetstream.JetStream
+	// js is a connection of the test itself to the NATS servers.
+	js jetstream.JetStream
 }
 
 // TestSoakFaultsCluster injects faults into two processes and the NATS servers that have their log,
@@ -45,12 +46,14 @@ func TestSoakFaultsCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	urls := c.startNATS(ports[2:])
 	bin := buildWithClock(t, dir, "skein", ".")
 	for i := range 2 {
 		listen := fmt.Sprintf("127.0.0.1:%d", ports[i])
 		c.startProcess(&soakProcess{name: fmt.Sprint("skein", i), bin: bin}, filepath.Join(dir, fmt.Sprint("data", i)), listen, urls)
 	}
+
 	c.connectToLog(urls)
 	c.kinds = c.faultKinds()
 	c.startTraffic(c.apis, false)
@@ -62,6 +65,7 @@ func (c *soakCluster) startProcess(p *soakProcess, data, listen, urls string, fl
 	c.t.Helper()
 	p.logPath, p.onExit = filepath.Join(c.dir, p.name+".log"), c.recordExit
 	p.clock = newClock(c.t, filepath.Join(c.dir, p.name+".clock"), "http://"+listen+"/healthz")
+
 	p.args = append([]string{
 		"serve", "--data", data, "--listen", listen, "--nats", urls, "--nats-replicas", "3",
 		"--archive", filepath.Join(c.dir, "archive"), "--archive-every", "10s", "--log-retention", "1m",
@@ -69,12 +73,13 @@ func (c *soakCluster) startProcess(p *soakProcess, data, listen, urls string, fl
 	if err := p.start(); err != nil {
 		c.t.Fatal(err)
 	}
+
 	c.t.Cleanup(func() { _, _ = p.kill() })
 	c.servers, c.dataDirs, c.processes = append(c.servers, p), append(c.dataDirs, data), append(c.processes, p)
 	c.apis = append(c.apis, (&command.ClientFlags{Server: listen, Timeout: readTime}).Client())
 }
 
-// connectToLog connects the test itself to the log.
+// connectToLog connects the test itself to the NATS servers.
 func (c *soakCluster) connectToLog(urls string) {
 	c.t.Helper()
 	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
@@ -87,15 +92,18 @@ func (c *soakCluster) connectToLog(urls string) {
 	}
 }
 
-// startNATS builds and starts the real nats-server three times.
+// startNATS builds the real nats-server, starts it three times, and returns the addresses for
+// clients.
 func (c *soakCluster) startNATS(ports []int) (urls string) {
 	c.t.Helper()
 	bin := buildWithClock(c.t, c.dir, "nats-server", "github.com/nats-io/nats-server/v2")
 	var clients, routes []string
+
 	for n := range c.natsServers {
 		clients = append(clients, fmt.Sprintf("nats://%s:%d", c.host, ports[n]))
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[3+n]))
 	}
+	// Each server syncs every message to its disk before it acknowledges the message.
 	for n := range c.natsServers {
 		c.natsDisks[n] = mountLoopDisk(c.t, filepath.Join(c.dir, fmt.Sprint("disk", n)), 768)
 		config := filepath.Join(c.dir, fmt.Sprintf("nats%d.conf", n))
@@ -122,6 +130,7 @@ cluster { name: soak, listen: 127.0.0.1:%d, routes: [%s] }
 	return strings.Join(clients, ",")
 }
 
+// faultKinds returns the kinds of faults of processes and NATS servers.
 func (c *soakCluster) faultKinds() []faultKind {
 	return []faultKind{
 		{name: "process: kill -9", inject: func() (string, error) { return c.killAndRestart(c.randomProcess()) }},
@@ -151,18 +160,19 @@ func (c *soakCluster) faultKinds() []faultKind {
 	}
 }
 
-// maxNATSClockOffset is how far the clock of a NATS server may be off: less than the horizon within which a
-// repeat is known (I6).
+// maxNATSClockOffset is how far the clock of a NATS server may be off. It is less than the horizon
+// of 15 minutes within which a repeated event id is known (I6).
 const maxNATSClockOffset = 14 * time.Minute
 
-// randomProcess chooses one process.
+// randomProcess returns one of the processes.
 func (c *soakCluster) randomProcess() *soakProcess { return c.servers[c.random.IntN(len(c.servers))] }
 
-// randomServer chooses one NATS server.
+// randomServer returns the number of one NATS server.
 func (c *soakCluster) randomServer() []int { return []int{c.random.IntN(3)} }
 
-// waitUntilReplicated waits until every replica of the log is up and has all of it, as an operator does before
-// the next server is restarted. It returns the server that leads the log.
+// waitUntilReplicated waits until every replica of the log is up and has all messages, as an
+// operator does before the next server is restarted. It returns the number of the server that leads
+// the log.
 func (c *soakCluster) waitUntilReplicated() (leader int, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, recoveryTime)
 	defer cancel()
@@ -177,6 +187,7 @@ func (c *soakCluster) waitUntilReplicated() (leader int, err error) {
 	}
 }
 
+// checkReplicated returns the leader, or an error if a replica is down or behind.
 func (c *soakCluster) checkReplicated(ctx context.Context) (leader int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -197,6 +208,7 @@ func (c *soakCluster) checkReplicated(ctx context.Context) (leader int, err erro
 	return leader, err
 }
 
+// killAllProcesses kills all processes and starts them again.
 func (c *soakCluster) killAllProcesses() (string, error) {
 	var proofs []string
 	var errs []error
@@ -211,6 +223,7 @@ func (c *soakCluster) killAllProcesses() (string, error) {
 	return strings.Join(proofs, ", "), errors.Join(errs...)
 }
 
+// loseDataDir removes the data directory of a process, which must build its stores again.
 func (c *soakCluster) loseDataDir() (string, error) {
 	i := c.random.IntN(len(c.servers))
 	if _, err := c.servers[i].kill(); err != nil {
@@ -226,17 +239,20 @@ func (c *soakCluster) loseDataDir() (string, error) {
 	return fmt.Sprintf("%s: %d files removed", c.servers[i].name, len(before)), c.servers[i].start()
 }
 
+// damageRandomStore damages a file of a store of a random process.
 func (c *soakCluster) damageRandomStore(pattern string) (string, error) {
 	i := c.random.IntN(len(c.servers))
 	return c.damageStore(c.servers[i], c.dataDirs[i], c.apis[i], pattern)
 }
 
-// pauseServers stops so many servers at once for a while.
+// pauseServers pauses this many NATS servers at once for a while.
 func (c *soakCluster) pauseServers(servers int, most time.Duration) (string, error) {
 	if _, err := c.waitUntilReplicated(); err != nil {
 		return "", err
 	}
+
 	d := c.faultDuration(most)
+
 	var proofs [3]string
 	var errs [3]error
 	var wg sync.WaitGroup
@@ -247,6 +263,7 @@ func (c *soakCluster) pauseServers(servers int, most time.Duration) (string, err
 	return strings.Trim(strings.Join(proofs[:], " "), " "), errors.Join(errs[:]...)
 }
 
+// killLeader kills the NATS server that leads the log, and starts it again.
 func (c *soakCluster) killLeader() (string, error) {
 	leader, err := c.waitUntilReplicated()
 	if err != nil {
@@ -256,6 +273,7 @@ func (c *soakCluster) killLeader() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	sleepOrDone(c.ctx, c.faultDuration(10*time.Second))
 	if err := c.natsServers[leader].start(); err != nil {
 		return "", err
@@ -264,6 +282,7 @@ func (c *soakCluster) killLeader() (string, error) {
 	return fmt.Sprintf("%s; the leader was n%d, is n%d", proof, leader, next), err
 }
 
+// killAllServers kills all NATS servers and starts them again.
 func (c *soakCluster) killAllServers() (string, error) {
 	var proofs []string
 	var errs []error
@@ -278,7 +297,8 @@ func (c *soakCluster) killAllServers() (string, error) {
 	return strings.Join(proofs, ", "), errors.Join(errs...)
 }
 
-// powerCut cuts the power of the disks of some servers, of all before any process can see it.
+// cutServerPower waits until the log is replicated, and cuts the power of the disks of some NATS
+// servers.
 func (c *soakCluster) cutServerPower(servers []int) (string, error) {
 	if _, err := c.waitUntilReplicated(); err != nil {
 		return "", err
@@ -286,13 +306,17 @@ func (c *soakCluster) cutServerPower(servers []int) (string, error) {
 	return c.cutServerPowerAtOnce(servers)
 }
 
+// cutServerPowerAtOnce freezes the servers first, so that the power of all disks is cut before any
+// of them can see it.
 func (c *soakCluster) cutServerPowerAtOnce(servers []int) (string, error) {
 	for _, n := range servers {
 		if err := c.natsServers[n].freeze(c.ctx); err != nil {
 			return "", err
 		}
 	}
+
 	var proofs []string
+
 	for _, n := range servers {
 		proof, err := c.natsDisks[n].cutPower()
 		if err != nil {
@@ -313,13 +337,14 @@ func (c *soakCluster) cutServerPowerAtOnce(servers []int) (string, error) {
 	return strings.Join(proofs, ", "), nil
 }
 
-// fillDisks fills the disks of some servers to the last byte, each until its server has noticed, and
-// makes room again. A server that has met a full disk gives JetStream up until it is restarted:
-// that is what the documentation tells its operator.
+// fillDisks fills the disks of some NATS servers to the last byte, each until its server has
+// noticed, and then frees the space. A server that has met a full disk gives up JetStream until it
+// is restarted, which the documentation tells operators to do.
 func (c *soakCluster) fillDisks(servers []int) (proof string, err error) {
 	if _, err := c.waitUntilReplicated(); err != nil {
 		return "", err
 	}
+
 	noticed := 0
 	for _, n := range servers {
 		from := c.natsServers[n].logSize()
@@ -328,7 +353,7 @@ func (c *soakCluster) fillDisks(servers []int) (proof string, err error) {
 		}
 		if err := eventually(c.ctx, func(context.Context) error {
 			if len(c.natsServers[n].logLines(from, "no space left", "will be DISABLED", "out of")) == 0 {
-				return fmt.Errorf("%s says nothing of a full disk", c.natsServers[n].name)
+				return fmt.Errorf("%s does not report a full disk", c.natsServers[n].name)
 			}
 			return nil
 		}); err != nil && len(servers) == 1 {
@@ -337,6 +362,7 @@ func (c *soakCluster) fillDisks(servers []int) (proof string, err error) {
 			noticed++
 		}
 	}
+
 	sleepOrDone(c.ctx, c.faultDuration(10*time.Second))
 	for _, n := range servers {
 		if _, err := c.natsServers[n].kill(); err != nil {
@@ -349,6 +375,7 @@ func (c *soakCluster) fillDisks(servers []int) (proof string, err error) {
 	return fmt.Sprintf("ENOSPC at %d, noticed by %d", len(servers), noticed), nil
 }
 
+// slowFsync delays every fsync of the leader by up to about a second.
 func (c *soakCluster) slowFsync() (string, error) {
 	leader, err := c.waitUntilReplicated()
 	if err != nil {
@@ -357,8 +384,8 @@ func (c *soakCluster) slowFsync() (string, error) {
 	return c.injectIntoFsync(c.natsServers[leader], fmt.Sprintf("delay_enter=%d", 50_000+c.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
 }
 
-// failFsync has fsync fail at one server without writing anything through, and then cuts its
-// power.
+// failFsync makes fsync fail at the leader without writing anything, and then cuts the power of the
+// server.
 func (c *soakCluster) failFsync() (string, error) {
 	leader, err := c.waitUntilReplicated()
 	if err != nil {
@@ -368,11 +395,12 @@ func (c *soakCluster) failFsync() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	cut, err := c.cutServerPowerAtOnce([]int{leader})
 	return proof + ", " + cut, err
 }
 
-// loseDisk empties the disk of one server, which then gets everything from the others.
+// loseDisk empties the disk of one NATS server, which then copies everything from the others.
 func (c *soakCluster) loseDisk() (string, error) {
 	if _, err := c.waitUntilReplicated(); err != nil {
 		return "", err
@@ -381,6 +409,7 @@ func (c *soakCluster) loseDisk() (string, error) {
 	if _, err := c.natsServers[n].kill(); err != nil {
 		return "", err
 	}
+
 	dir := filepath.Join(c.natsDisks[n].dir, "js")
 	before, err := findFiles(dir, "*")
 	if err != nil {
@@ -389,11 +418,12 @@ func (c *soakCluster) loseDisk() (string, error) {
 	if err := errors.Join(os.RemoveAll(dir), c.natsServers[n].start()); err != nil {
 		return "", err
 	}
+
 	_, err = c.waitUntilReplicated()
 	return fmt.Sprintf("%d files of n%d removed, caught up", len(before), n), err
 }
 
-// verifyStores demands that every projection of all processes is what the log says.
+// verifyStores lets all processes verify that every projection equals the log.
 func (c *soakCluster) verifyStores() (string, error) {
 	var all []string
 	var errs []error

@@ -14,8 +14,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// askUntilAnswered asks for what contains all that the realm holds, again and again until there is an answer;
-// nil means there is none to be had.
+// askUntilAnswered makes a read until a client gets an answer. It returns nil if the context ends,
+// or if the error is one that clients should not retry.
 func askUntilAnswered[Req, Res any](ctx context.Context, w *soakWriter, name string, methodOf func(*command.Client) command.Method[Req, Res], req *Req) *Res {
 	for ctx.Err() == nil {
 		api := w.soak.clients[w.random.IntN(len(w.soak.clients))]
@@ -35,7 +35,8 @@ func askUntilAnswered[Req, Res any](ctx context.Context, w *soakWriter, name str
 	return nil
 }
 
-// compareList compares a list with what the ledger says.
+// compareList compares a list with the expected one. A list that lacks an entry is a lost event,
+// any other difference a wrong answer.
 func (w *soakWriter) compareList(what string, want, got []string) {
 	if slices.Equal(want, got) {
 		return
@@ -49,6 +50,7 @@ func (w *soakWriter) compareList(what string, want, got []string) {
 	w.soak.reportFinding(kind, "%s at %s: %s (-ledger +answer):\n%s", w.name, w.lastPosition, what, gocmp.Diff(want, got))
 }
 
+// compareCount compares a count with the expected one. A count that is too low is a lost event.
 func (w *soakWriter) compareCount(what string, want, got int64) {
 	if want > got {
 		w.soak.reportFinding(isLost, "%s at %s: %s is %d, not %d", w.name, w.lastPosition, what, got, want)
@@ -57,7 +59,7 @@ func (w *soakWriter) compareCount(what string, want, got int64) {
 	}
 }
 
-// compareSome compares some answers.
+// compareSome compares two random answers.
 func (w *soakWriter) compareSome(ctx context.Context) {
 	for range 2 {
 		user := w.randomUser()
@@ -82,7 +84,7 @@ func (w *soakWriter) compareSome(ctx context.Context) {
 	}
 }
 
-// compareAll compares all that can be asked about the realm.
+// compareAll compares everything that can be asked about the users and items of the writer.
 func (w *soakWriter) compareAll(ctx context.Context) {
 	w.comparePairs(ctx)
 	w.compareCounts(ctx)
@@ -99,7 +101,7 @@ func (w *soakWriter) compareAll(ctx context.Context) {
 	w.soak.countOperation("whole realms compared")
 }
 
-// comparePairs compares all follows between all users.
+// comparePairs compares the follows between all users.
 func (w *soakWriter) comparePairs(ctx context.Context) {
 	req := &skeinv1.CheckFollowsRequest{AtLeast: w.lastPosition}
 	var names, want, got []string
@@ -130,7 +132,7 @@ func (w *soakWriter) comparePairs(ctx context.Context) {
 	w.compareList("follows", want, got)
 }
 
-// pageSize is now and then so small that a list has many pages.
+// pageSize returns a page size, often one so small that a list has many pages.
 func (w *soakWriter) pageSize() int32 { return int32([...]int{3, 5, 100}[w.random.IntN(3)]) }
 
 func (w *soakWriter) compareFollowers(ctx context.Context, user string) {
@@ -216,7 +218,7 @@ func (w *soakWriter) compareFeed(ctx context.Context, reader string) {
 			return
 		}
 		if c := res.GetCompleteness(); c != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
-			// It says that it is no exact answer: begun again, it will be one.
+			// The service says that the page is not exact. Start again until it is.
 			w.soak.countOperation("ReadFeed, " + c.String())
 			req.Start, got = nil, nil
 			sleepOrDone(ctx, 50*time.Millisecond)
@@ -249,7 +251,7 @@ func (w *soakWriter) comparePins(ctx context.Context, owner string) {
 	w.compareList("pins of "+owner, w.expected.pinsOf(owner), got)
 }
 
-// compareSeen asks about all items, and as many that no user has ever played.
+// compareSeen asks about all items, and about as many items that no user has ever played.
 func (w *soakWriter) compareSeen(ctx context.Context, user string) {
 	req := &skeinv1.FilterSeenRequest{UserId: user, AtLeast: w.lastPosition, IgnoreServed: true}
 	for n := range itemsPerWriter {
@@ -293,7 +295,7 @@ func (w *soakWriter) compareServed(ctx context.Context, user string) {
 	}
 }
 
-// compareCounts compares the counts of all users and items, and those of whole batches.
+// compareCounts compares the counters of all users, items and markers.
 func (w *soakWriter) compareCounts(ctx context.Context) {
 	req := &skeinv1.BatchGetCountersRequest{AtLeast: w.lastPosition}
 	var want []*skeinv1.Counters

@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/replaycmd"
 )
 
-// soakEmbedded is one process with its log and stores on a small disk.
+// soakEmbedded is a soak of one process, whose embedded log and stores are on a small disk.
 type soakEmbedded struct {
 	*faultSoak
 
@@ -26,7 +26,7 @@ type soakEmbedded struct {
 	disk    *loopDisk
 	process *soakProcess
 	api     *command.Client
-	// holeCount counts the damaged messages.
+	// holeCount counts the messages that were damaged.
 	holeCount int
 }
 
@@ -36,10 +36,12 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	e := &soakEmbedded{faultSoak: newFaultSoak(t), dir: dir}
 	e.disk = mountLoopDisk(t, filepath.Join(dir, "disk"), 2048)
+
 	ports, err := findFreePorts(24000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e.dataDir = filepath.Join(e.disk.dir, "data")
 	listen := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	e.process = &soakProcess{
@@ -50,17 +52,21 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 		},
 	}
 	e.processes = []*soakProcess{e.process}
+
 	if err := e.process.start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = e.process.kill() })
 	e.api = (&command.ClientFlags{Server: listen, Timeout: readTime}).Client()
+
 	e.kinds = e.faultKinds()
 	e.startTraffic([]*command.Client{e.api}, false)
+	// Some faults need a snapshot, which the service takes only once its projections are ready.
 	waitUntil(e.ctx, t, func(ctx context.Context) error { _, err := e.takeSnapshot(ctx); return err })
 	e.finish(e.injectFaults(), e.verifyStores)
 }
 
+// faultKinds returns the kinds of faults of the process, its disk, its stores and its log.
 func (e *soakEmbedded) faultKinds() []faultKind {
 	return []faultKind{
 		{name: "kill -9", inject: func() (string, error) { return e.killAndRestart(e.process) }},
@@ -79,19 +85,17 @@ func (e *soakEmbedded) faultKinds() []faultKind {
 	}
 }
 
-// waitForRefusal waits until a publish was refused for lack of room.
+// waitForRefusal waits until more publishes than before were refused because the disk is full.
 func (e *soakEmbedded) waitForRefusal(since int) error {
-	if err := eventually(e.ctx, func(context.Context) error {
+	return eventually(e.ctx, func(context.Context) error {
 		if e.traffic.errorCount("DISK_FULL") == since {
 			return errors.New("no publish was refused")
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	return nil
+	})
 }
 
+// fillDisk fills the disk to the last byte until a publish is refused.
 func (e *soakEmbedded) fillDisk() (proof string, err error) {
 	before := e.traffic.errorCount("DISK_FULL")
 	defer func() { err = errors.Join(err, e.disk.removeFiller()) }()
@@ -101,30 +105,33 @@ func (e *soakEmbedded) fillDisk() (proof string, err error) {
 	if err := e.waitForRefusal(before); err != nil {
 		return "", err
 	}
+
 	sleepOrDone(e.ctx, e.faultDuration(10*time.Second))
 	free, err := e.disk.freeBytes()
 	return fmt.Sprintf("ENOSPC, later %d bytes free, %d calls refused", free, e.traffic.errorCount("DISK_FULL")-before), err
 }
 
-// fillDiskAndKill kills the process when there is not a byte left, and starts it there: it waits for
-// room.
+// fillDiskAndKill kills the process when no byte is left on the disk, and starts it again. The
+// process must wait for space.
 func (e *soakEmbedded) fillDiskAndKill() (proof string, err error) {
 	defer func() { err = errors.Join(err, e.disk.removeFiller()) }()
 	if err := e.disk.fillToLastByte(e.ctx); err != nil {
 		return "", err
 	}
+
 	sleepOrDone(e.ctx, e.faultDuration(2*time.Second))
 	killed, err := e.process.kill()
 	if err := errors.Join(err, e.disk.fillToLastByte(e.ctx)); err != nil {
 		return "", err
 	}
+
 	from := e.process.logSize()
 	if err := e.process.start(); err != nil {
 		return "", err
 	}
 	if err := eventually(e.ctx, func(context.Context) error {
 		if len(e.process.logLines(from, "the projections are paused")) == 0 {
-			return errors.New("the process does not say that it waits")
+			return errors.New("the process does not report that it waits for space")
 		}
 		return nil
 	}); err != nil {
@@ -133,28 +140,29 @@ func (e *soakEmbedded) fillDiskAndKill() (proof string, err error) {
 	return killed + ", started with ENOSPC", nil
 }
 
+// slowFsync delays every fsync by up to about a second.
 func (e *soakEmbedded) slowFsync() (string, error) {
 	return e.injectIntoFsync(e.process, fmt.Sprintf("delay_enter=%d", 50_000+e.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
 }
 
-// failFsync has fsync fail without writing anything through, and then cuts the power: what was
-// acknowledged in spite of an fsync that failed would be gone.
+// failFsync makes fsync fail without writing anything, and then cuts the power. An event that was
+// acknowledged although its fsync failed would be lost.
 func (e *soakEmbedded) failFsync() (string, error) {
 	proof, err := e.injectIntoFsync(e.process, "error=EIO", "INJECTED", 3*time.Second)
 	if err != nil {
 		return "", err
 	}
 	if e.random.IntN(2) == 0 {
-		e.pauseUpTo(time.Second) // while it recovers
+		e.pauseUpTo(time.Second) // the power cut then comes while the process recovers
 	}
 	cut, err := e.cutPowerAndRestart(e.process, e.disk)
 	return proof + ", " + cut, err
 }
 
-// loseStores removes all stores and does what the documentation tells: restore the latest snapshot,
-// start.
+// loseStores removes all stores and does what the documentation says: restore the latest snapshot,
+// and start the process.
 func (e *soakEmbedded) loseStores() (string, error) {
-	// One that a kill has interrupted bars others for three minutes, which this waits for.
+	// A snapshot that a kill has interrupted bars others for three minutes. This call waits for that.
 	if _, err := e.takeSnapshot(e.ctx); err != nil {
 		return "", err
 	}
@@ -164,6 +172,7 @@ func (e *soakEmbedded) loseStores() (string, error) {
 	if err := os.RemoveAll(filepath.Join(e.dataDir, "stores")); err != nil {
 		return "", err
 	}
+
 	out, err := runTool(e.ctx, e.process.bin, "restore", "--target", filepath.Join(e.dir, "snapshots"), "--data", e.dataDir)
 	if err != nil {
 		return "", errors.Join(err, e.process.start())
@@ -174,20 +183,25 @@ func (e *soakEmbedded) loseStores() (string, error) {
 	return "DATA/stores removed, snapshot restored", e.process.start()
 }
 
+// takeSnapshot lets the service take a snapshot.
 func (e *soakEmbedded) takeSnapshot(ctx context.Context) (string, error) {
 	return runTool(ctx, e.process.bin, "snapshot", "--server", e.api.URL)
 }
 
-// damageLog damages the log when the archive has all of it, and does what the documentation tells.
+// damageLog damages all files of the log once the archive has the whole log, and restores the log
+// from the archive, as the documentation says.
 func (e *soakEmbedded) damageLog() (string, error) {
+	// While the gate is held, no batch is under way, so the archive can get the whole log.
 	e.traffic.publishGate.Lock()
 	defer e.traffic.publishGate.Unlock()
+
 	if err := e.waitUntilArchived(); err != nil {
 		return "", err
 	}
 	if _, err := e.process.kill(); err != nil {
 		return "", err
 	}
+
 	all, err := findFiles(filepath.Join(e.dataDir, "log"), "*.blk")
 	if err != nil || len(all) == 0 {
 		return "", fmt.Errorf("the log has no blocks: %w", err)
@@ -200,10 +214,12 @@ func (e *soakEmbedded) damageLog() (string, error) {
 		}
 		proofs = append(proofs, proof)
 	}
+
 	out, err := runTool(e.ctx, e.process.bin, "replay", "archive", "restore", "--data", e.dataDir)
 	if err != nil {
 		return "", err
 	}
+
 	old, err := filepath.Glob(filepath.Join(e.dataDir, "log-damaged-*"))
 	if err != nil || len(old) == 0 {
 		return "", fmt.Errorf("no damaged log was moved away: %s, %w", out, err)
@@ -236,12 +252,12 @@ func (e *soakEmbedded) waitUntilArchived() error {
 	})
 }
 
-// verifyStores demands that every projection is what the log says.
+// verifyStores lets the process verify that every projection equals the log.
 func (e *soakEmbedded) verifyStores() (string, error) {
 	return runTool(e.ctx, e.process.bin, "replay", "verify", "--server", e.api.URL)
 }
 
-// errorCount is how often an error has come, by a part of its name.
+// errorCount returns how many errors had a name that contains the text.
 func (s *soakTraffic) errorCount(part string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

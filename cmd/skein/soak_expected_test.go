@@ -7,18 +7,20 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// expectedState is what one writer was told to be facts, and what follows from them. It is written from
-// the API's documentation alone and shares no code with skein. Only one writer tells of its users,
-// so there is one order of its facts.
+// expectedState computes what the service should answer from the events of one writer. It is
+// written from the documentation of the API alone, and shares no code with skein. No other writer
+// publishes about the same users, so the order of the events is known.
 type expectedState struct {
-	clock      int
-	followedAt map[[2]string]int // follower and user, and when it began
+	// clock counts the events.
+	clock int
+	// followedAt has, for a follower and a followee, when the follow began.
+	followedAt map[[2]string]int
 	blocks     map[[2]string]bool
-	// unblocked has the pairs whose latest fact about a block is its end. The first such end may
-	// end a block that is imported later.
+	// unblocked has the pairs whose latest event about a block is an unblock. The first unblock of
+	// a pair may end a block that is imported later.
 	unblocked map[[2]string]bool
-	// renewable has the follows that such an end came after: a repeat of the follow is the newer
-	// one then.
+	// renewable has the follows that were followed by such an unblock. A repeat of the follow is
+	// then the newer one.
 	renewable map[[2]string]bool
 	mutes     map[[2]string]bool
 	boards    map[[2]string]bool // owner and board, without default boards
@@ -37,7 +39,7 @@ func newExpectedState() *expectedState {
 	}
 }
 
-// apply takes a fact.
+// apply adds an event.
 func (s *expectedState) apply(ev *skeinv1.Event) {
 	s.clock++
 	switch k := ev.GetKind().(type) {
@@ -92,12 +94,12 @@ func (s *expectedState) apply(ev *skeinv1.Event) {
 		rest := slices.DeleteFunc(s.served[user], func(item string) bool { return slices.Contains(items, item) })
 		s.served[user] = append(slices.Clone(items), rest...)
 	default:
-		panic("the ledger knows no such fact")
+		panic("expectedState does not know this event")
 	}
 }
 
-// otherEnds returns the users at the other end of a user's follows, newest first: followees (0) or
-// followers (1).
+// otherEnds returns the users at the other end of the follows of a user, newest first: the
+// followees for end 0, and the followers for end 1.
 func (s *expectedState) otherEnds(user string, end int) []string {
 	var ends []string
 	when := map[string]int{}
@@ -114,12 +116,12 @@ func (s *expectedState) otherEnds(user string, end int) []string {
 func (s *expectedState) following(user string) []string { return s.otherEnds(user, 0) }
 func (s *expectedState) followers(user string) []string { return s.otherEnds(user, 1) }
 
-// pinText is a pin in a list: its owner, board, id and item.
+// pinText returns how a pin is compared in a list: owner, board, pin and item.
 func pinText(p *skeinv1.PinCreated) string {
 	return p.GetPin().GetOwnerId() + "/" + p.GetBoardId() + "/" + p.GetPin().GetPinId() + "=" + p.GetItemId()
 }
 
-// pinsOf are the living pins of a user, newest first.
+// pinsOf returns the pins of a user that are not deleted, newest first.
 func (s *expectedState) pinsOf(owner string) []string {
 	var all []string
 	for _, p := range slices.Backward(s.pins[owner]) {
@@ -128,7 +130,7 @@ func (s *expectedState) pinsOf(owner string) []string {
 	return all
 }
 
-// feed is the home feed of a reader, newest first.
+// feed returns the home feed of a reader, newest first.
 func (s *expectedState) feed(reader string) []string {
 	var pins []*skeinv1.PinCreated
 	for _, author := range s.following(reader) {
@@ -146,7 +148,7 @@ func (s *expectedState) feed(reader string) []string {
 	return all
 }
 
-// sumOfPairs sums up over the pairs that have a name at one end.
+// sumOfPairs adds up the amounts of those pairs that have a name at one end.
 func sumOfPairs[V any](pairs map[[2]string]V, end int, name string, amount func(V) int) (n int64) {
 	for pair, v := range pairs {
 		if pair[end] == name {
@@ -156,9 +158,10 @@ func sumOfPairs[V any](pairs map[[2]string]V, end int, name string, amount func(
 	return n
 }
 
+// countOne counts each pair once.
 func countOne[V any](V) int { return 1 }
 
-// userCounters is what is counted of a user.
+// userCounters returns the counters of a user.
 func (s *expectedState) userCounters(user string) *skeinv1.Counters {
 	return &skeinv1.Counters{
 		PinCount:      uint32(len(s.pins[user])),
@@ -168,7 +171,7 @@ func (s *expectedState) userCounters(user string) *skeinv1.Counters {
 	}
 }
 
-// itemCounters is what is counted of an item.
+// itemCounters returns the counters of an item.
 func (s *expectedState) itemCounters(item string) *skeinv1.Counters {
 	counts := &skeinv1.Counters{PlayCount: sumOfPairs(s.plays, 1, item, func(n int) int { return n })}
 	if n := sumOfPairs(s.likes, 1, item, countOne); n > 0 {
@@ -177,7 +180,7 @@ func (s *expectedState) itemCounters(item string) *skeinv1.Counters {
 	return counts
 }
 
-// likeCount returns how many users like what is counted.
+// likeCount returns the number of likes.
 func likeCount(c *skeinv1.Counters) uint32 {
 	for _, r := range c.GetReactions() {
 		if r.GetKind() == "like" {

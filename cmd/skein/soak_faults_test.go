@@ -19,10 +19,11 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// The soak torments real programs under traffic, for as long as it is asked to: task soak:faults.
-// It needs Linux, root, strace and cgroups of version 1. docs/reliability.md says what it shows.
+// The soak injects faults into real programs under traffic, for as long as SKEIN_FAULTS says: task
+// soak:faults. It needs Linux, root, strace and cgroups of version 1. docs/reliability.md says what
+// it shows.
 
-// faultSoak is the controller of one soak. All that it chooses follows from the seed.
+// faultSoak injects faults one after the other. All its random choices follow from the seed.
 type faultSoak struct {
 	t            *testing.T
 	ctx          context.Context
@@ -44,22 +45,25 @@ type faultSoak struct {
 	mayExit         bool           // whether a process may end by itself now
 }
 
-// faultKind is a kind of fault. strike injects one, heals it, and returns the proof that it has
-// fired.
+// faultKind is a kind of fault. inject injects one fault, heals it, and returns a proof that the
+// fault had an effect.
 type faultKind struct {
 	name   string
 	inject func() (proof string, err error)
-	// mayExit reports that a process may end by itself in it.
+	// mayExit says that a process may end by itself because of the fault.
 	mayExit bool
 }
 
-// faultRecord is what is reported of a kind.
+// faultRecord is what the report says about one kind of fault. injected and proven count the
+// faults, the durations are the longest ones, and proof is the last one.
 type faultRecord struct {
 	injected, proven                                 int
 	longestWriteGap, longestReadGap, longestRecovery time.Duration
 	proof                                            string
 }
 
+// soakLengthAndSeed returns how long the soak lasts and its seed, from SKEIN_FAULTS and
+// SKEIN_FAULTS_SEED.
 func soakLengthAndSeed(t *testing.T) (length time.Duration, seed uint64) {
 	t.Helper()
 	length, seed = 3*time.Minute, testSeed(t)
@@ -77,6 +81,7 @@ func soakLengthAndSeed(t *testing.T) (length time.Duration, seed uint64) {
 	return length, seed
 }
 
+// newFaultSoak makes a soak without processes, traffic and kinds of faults.
 func newFaultSoak(t *testing.T) *faultSoak {
 	t.Helper()
 	length, seed := soakLengthAndSeed(t)
@@ -89,7 +94,8 @@ func newFaultSoak(t *testing.T) *faultSoak {
 	return c
 }
 
-// faultDuration is how long a fault lasts: up to so long in a soak of an hour, less in a short one.
+// faultDuration returns a random time that a fault lasts: up to the given time in a soak of at
+// least 20 minutes, and up to 4 seconds in a shorter one.
 func (c *faultSoak) faultDuration(most time.Duration) time.Duration {
 	if c.length < 20*time.Minute {
 		most = min(most, 4*time.Second)
@@ -97,12 +103,13 @@ func (c *faultSoak) faultDuration(most time.Duration) time.Duration {
 	return 500*time.Millisecond + time.Duration(c.random.Int64N(int64(most)))
 }
 
-// pauseUpTo waits between faults.
+// pauseUpTo waits for a random time, at most the given one.
 func (c *faultSoak) pauseUpTo(most time.Duration) {
 	sleepOrDone(c.ctx, time.Duration(c.random.Int64N(int64(most))))
 }
 
-// recordExit notes that a process has ended by itself.
+// recordExit records that a process has ended by itself, and fails the test unless the current
+// fault allows that.
 func (c *faultSoak) recordExit(p *soakProcess, how string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,15 +119,18 @@ func (c *faultSoak) recordExit(p *soakProcess, how string) {
 	}
 }
 
+// lastLines returns the last n lines of a file.
 func lastLines(path string, n int) []string {
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[max(0, len(lines)-n):]
 }
 
-// startTraffic begins the traffic through these addresses. Answers are parted as [traffic] says.
+// startTraffic starts the traffic through these clients, and waits until everything was compared
+// once. [soakTraffic] explains mixesPositions.
 func (c *faultSoak) startTraffic(clients []*command.Client, mixesPositions bool) {
 	c.kinds = c.selectedKinds()
+
 	c.traffic = newSoakTraffic(c.seed, 6, clients, c.t.Logf)
 	c.traffic.mixesPositions = mixesPositions
 	c.began = time.Now()
@@ -128,16 +138,17 @@ func (c *faultSoak) startTraffic(clients []*command.Client, mixesPositions bool)
 		defer close(c.trafficEnded)
 		c.traffic.run(c.ctx, 40*time.Millisecond)
 	}()
+
 	if err := c.traffic.compareAllWithin(c.ctx, recoveryTime); err != nil {
 		c.t.Fatalf("before any fault: %v", err)
 	}
 }
 
-// recoveryTime is how long it may take until everything is answered exactly again after a fault was
-// healed.
+// recoveryTime is how long it may take after a fault was healed until every answer is right again.
 const recoveryTime = 4 * time.Minute
 
-// injectAndCompare injects a fault, and has everything compared when it is healed.
+// injectAndCompare injects a fault, and lets the writers compare everything after it was healed. It
+// reports whether the soak may continue.
 func (c *faultSoak) injectAndCompare(kind faultKind) bool {
 	c.mu.Lock()
 	record := c.records[kind.name]
@@ -148,6 +159,7 @@ func (c *faultSoak) injectAndCompare(kind faultKind) bool {
 	record.injected++
 	c.currentFault, c.mayExit = kind.name, kind.mayExit
 	c.mu.Unlock()
+
 	c.traffic.writeGaps.reset()
 	c.traffic.readGaps.reset()
 	began := time.Now()
@@ -155,6 +167,7 @@ func (c *faultSoak) injectAndCompare(kind faultKind) bool {
 	for _, p := range c.processes {
 		logOffsets[p] = p.logSize()
 	}
+
 	proof, err := kind.inject()
 	if err != nil {
 		c.t.Errorf("%s: not proven: %v", kind.name, err)
@@ -162,24 +175,29 @@ func (c *faultSoak) injectAndCompare(kind faultKind) bool {
 		record.proven++
 		record.proof = proof
 	}
+
 	healed := time.Now()
 	err = c.traffic.compareAllWithin(c.ctx, recoveryTime)
 	record.longestRecovery = max(record.longestRecovery, time.Since(healed))
 	record.longestWriteGap = max(record.longestWriteGap, c.traffic.writeGaps.longest())
 	record.longestReadGap = max(record.longestReadGap, c.traffic.readGaps.longest())
+
 	c.t.Logf("%8v %s: %s; lasted %v, without a write %v, without a read %v, all compared after %v", time.Since(c.began).Round(time.Second),
 		kind.name, proof, healed.Sub(began).Round(time.Millisecond), c.traffic.writeGaps.longest().Round(time.Millisecond),
 		c.traffic.readGaps.longest().Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
 	if err != nil {
 		c.t.Errorf("%s: %v", kind.name, err)
 	}
-	if time.Since(healed) > 20*time.Second { // it is asked why
+
+	// Log what the processes did if the recovery took long.
+	if time.Since(healed) > 20*time.Second {
 		for _, p := range c.processes {
 			if lines := p.logLines(logOffsets[p], "level=ERROR", "rebuilt"); len(lines) > 0 {
 				c.t.Logf("%s said:\n%s", p.name, strings.Join(lines[max(0, len(lines)-10):], "\n"))
 			}
 		}
 	}
+
 	lost, wrong, undocumented := c.traffic.findings()
 	if err != nil || lost+wrong+undocumented > 0 || c.ctx.Err() != nil {
 		for _, p := range c.processes {
@@ -190,7 +208,8 @@ func (c *faultSoak) injectAndCompare(kind faultKind) bool {
 	return true
 }
 
-// selectedKinds returns the kinds that SKEIN_FAULTS_ONLY names; all if it is empty.
+// selectedKinds returns the kinds of faults that SKEIN_FAULTS_ONLY names, or all kinds if the
+// variable is empty.
 func (c *faultSoak) selectedKinds() (kinds []faultKind) {
 	only, names := os.Getenv("SKEIN_FAULTS_ONLY"), []string(nil)
 	for _, k := range c.kinds {
@@ -204,8 +223,9 @@ func (c *faultSoak) selectedKinds() (kinds []faultKind) {
 	return kinds
 }
 
-// injectFaults injects faults of all kinds, in rounds of another order each, until the time is up and
-// every kind was there. It ends early, and returns false, when something was found.
+// injectFaults injects faults of all kinds in rounds, each in another order, until the time is up
+// and every kind was injected at least once. It returns false, earlier, if something wrong was
+// found.
 func (c *faultSoak) injectFaults() bool {
 	for round := 0; round == 0 || time.Since(c.began) < c.length; round++ {
 		for _, i := range c.random.Perm(len(c.kinds)) {
@@ -221,33 +241,39 @@ func (c *faultSoak) injectFaults() bool {
 	return true
 }
 
-// finish ends the traffic with everything acknowledged and compared, and has every projection verified
-// against the log.
+// finish ends the traffic when everything is acknowledged and compared, lets every projection be
+// verified against the log, and prints the report.
 func (c *faultSoak) finish(foundNothing bool, verifyStores func() (string, error)) {
 	if !foundNothing {
 		c.cancel()
 		<-c.trafficEnded
 		c.t.Fatal("\n" + c.report(time.Since(c.began), "something was found before the end"))
 	}
+
 	c.mu.Lock()
 	c.currentFault, c.mayExit = "the end", false
 	c.mu.Unlock()
 	if err := c.traffic.compareAllWithin(c.ctx, recoveryTime); err != nil {
 		c.t.Error(err)
 	}
-	c.traffic.publishGate.Lock() // nothing is under way
+
+	// While the gate is held, no batch is under way, so the log does not grow during the verification.
+	c.traffic.publishGate.Lock()
 	took := time.Since(c.began)
 	report, err := verifyStores()
 	if err != nil {
 		c.t.Errorf("verify: %v: %s", err, report)
 	}
+
 	c.cancel()
 	c.traffic.publishGate.Unlock()
 	<-c.trafficEnded
+
 	lost, wrong, undocumented := c.traffic.findings()
 	if lost+wrong+undocumented > 0 {
 		c.t.Errorf("lost %d, wrong %d, undocumented %d:\n%s", lost, wrong, undocumented, strings.Join(c.traffic.examples, "\n"))
 	}
+
 	text := c.report(took, report)
 	c.t.Log("\n" + text)
 	if path := os.Getenv("SKEIN_FAULTS_REPORT"); path != "" {
@@ -260,7 +286,7 @@ func (c *faultSoak) finish(foundNothing bool, verifyStores func() (string, error
 	}
 }
 
-// report is the report in Markdown.
+// report returns the report in Markdown.
 func (c *faultSoak) report(took time.Duration, verified string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\nSeed %d, %v, %s/%s, %d cores.\n\n", c.t.Name(), c.seed, took.Round(time.Second), runtime.GOOS,
@@ -277,6 +303,7 @@ func (c *faultSoak) report(took time.Duration, verified string) string {
 			seconds(r.longestReadGap), seconds(r.longestRecovery))
 	}
 	fmt.Fprintf(&b, "| all | %d | %d | | | | |\n\n", injected, fired)
+
 	starts := map[string]int{}
 	for _, p := range c.processes {
 		starts[p.name] = p.startCount
@@ -289,6 +316,7 @@ func (c *faultSoak) report(took time.Duration, verified string) string {
 	return b.String()
 }
 
+// longest returns the longest time without an answer, which may not be over.
 func (m *answerGaps) longest() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,17 +15,20 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// damageLogTail flips a bit in a message that is not archived, and does what the runbook tells: it
-// brings a copy of the file back, or accepts the loss. No other writer runs meanwhile, so that
-// exactly one known fact is lost: the second of three likes.
+// damageLogTail flips a bit in a message that is not archived, and does what the runbook says: it
+// restores a copy of the file, or accepts the loss. No writer publishes meanwhile, so that exactly
+// one known event is damaged: the second of three likes.
 func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	e.traffic.publishGate.Lock()
 	defer e.traffic.publishGate.Unlock()
 	e.holeCount++
+
 	var items [3]string
 	for i := range items {
 		items[i] = fmt.Sprintf("hole%d-item%d", e.holeCount, i)
 	}
+
+	// Archive everything before, and publish the three likes.
 	if err := e.waitUntilArchived(); err != nil {
 		return "", err
 	}
@@ -40,6 +43,8 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 			}
 		}
 	}
+
+	// Damage the second like, and wait until the service reports the hole.
 	if err := e.process.stopGracefully(); err != nil {
 		return "", err
 	}
@@ -47,15 +52,19 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	if err := flipBit(filepath.Join(e.dataDir, "log"), items[1], 1, keep); err != nil {
 		return "", errors.Join(err, e.process.start())
 	}
+
 	if err := e.process.start(); err != nil {
 		return "", err
 	}
 	if err := e.waitForHole(lost); err != nil {
 		return "", err
 	}
+
 	if err := e.checkHeldBeforeHole(items); err != nil {
 		return "", err
 	}
+
+	// Repair the log in one of two ways.
 	way := "the file brought back"
 	want := []uint32{1, 1, 1}
 	if e.random.IntN(2) == 0 {
@@ -71,6 +80,7 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	return fmt.Sprintf("envelope %d: held, refused; %s", lost, way), errors.Join(err, e.waitUntilHealthy(), e.removeDamagedCopies())
 }
 
+// publishLike publishes a like of an item and waits until it is visible.
 func (e *soakEmbedded) publishLike(item string) error {
 	_, err := e.api.Events().Publish(e.ctx, connect.NewRequest(&skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "hole-user", ItemId: item}}}},
@@ -79,6 +89,7 @@ func (e *soakEmbedded) publishLike(item string) error {
 	return err
 }
 
+// logStatus asks for the status of the log.
 func (e *soakEmbedded) logStatus(ctx context.Context) (*skeinv1.LogStatus, error) {
 	status, err := getStatus(ctx, e.api)
 	if err != nil {
@@ -87,12 +98,14 @@ func (e *soakEmbedded) logStatus(ctx context.Context) (*skeinv1.LogStatus, error
 	return status.GetLog(), nil
 }
 
+// lastSequence returns the sequence of the last envelope of the log.
 func (e *soakEmbedded) lastSequence() (uint64, error) {
 	st, err := e.logStatus(e.ctx)
 	return st.GetLastSequence(), err
 }
 
-// waitForHole waits until the service says that an envelope is missing, loudly.
+// waitForHole waits until the service reports the missing envelope in its status and its health
+// check.
 func (e *soakEmbedded) waitForHole(seq uint64) error {
 	return eventually(e.ctx, func(ctx context.Context) error {
 		st, err := e.logStatus(ctx)
@@ -110,8 +123,8 @@ func (e *soakEmbedded) waitForHole(seq uint64) error {
 	})
 }
 
-// checkHeldBeforeHole demands that reads continue, that nothing is worked on across the hole, and that what
-// was right is left alone.
+// checkHeldBeforeHole checks that reads continue in front of the hole, that verifications, repairs
+// and rebuilds across the hole are refused, and that the stores stay as they are.
 func (e *soakEmbedded) checkHeldBeforeHole(items [3]string) error {
 	if err := e.checkLikes(e.ctx, items, []uint32{1, 1, 1}); err != nil {
 		return fmt.Errorf("in front of the hole: %w", err)
@@ -125,7 +138,7 @@ func (e *soakEmbedded) checkHeldBeforeHole(items [3]string) error {
 	return e.checkLikes(e.ctx, items, []uint32{1, 1, 1})
 }
 
-// acceptHole accepts the loss, and makes the stores what the log tells.
+// acceptHole accepts the loss, and repairs the stores according to the log without the envelope.
 func (e *soakEmbedded) acceptHole(seq uint64) error {
 	out, err := runTool(e.ctx, e.process.bin, "replay", "log", "accept-hole", fmt.Sprint(seq), "--server", e.api.URL)
 	if err != nil {
@@ -139,7 +152,7 @@ func (e *soakEmbedded) acceptHole(seq uint64) error {
 	return nil
 }
 
-// checkLikes demands how often items are liked.
+// checkLikes returns an error unless each item has the wanted number of likes.
 func (e *soakEmbedded) checkLikes(ctx context.Context, items [3]string, want []uint32) error {
 	req := &skeinv1.BatchGetCountersRequest{}
 	for _, item := range items {
@@ -157,7 +170,7 @@ func (e *soakEmbedded) checkLikes(ctx context.Context, items [3]string, want []u
 	return nil
 }
 
-// waitUntilHealthy waits until the service is well.
+// waitUntilHealthy waits until the service reports no hole, and its health check succeeds.
 func (e *soakEmbedded) waitUntilHealthy() error {
 	return eventually(e.ctx, func(ctx context.Context) error {
 		st, err := e.logStatus(ctx)
@@ -174,7 +187,7 @@ func (e *soakEmbedded) waitUntilHealthy() error {
 	})
 }
 
-// removeDamagedCopies removes the copies of damaged files.
+// removeDamagedCopies removes the copies of damaged files, of which there must be one at least.
 func (e *soakEmbedded) removeDamagedCopies() error {
 	old, err := filepath.Glob(filepath.Join(e.dataDir, "log-damaged-*"))
 	if err == nil && len(old) == 0 {

@@ -17,14 +17,15 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// killAndRestart kills a process and starts it again.
+// killAndRestart kills a process and starts it again after at most two seconds.
 func (c *faultSoak) killAndRestart(p *soakProcess) (string, error) {
 	proof, err := p.kill()
 	c.pauseUpTo(2 * time.Second)
 	return proof, errors.Join(err, p.start())
 }
 
-// cutPowerAndRestart cuts the power of a process and of the disk that it alone uses.
+// cutPowerAndRestart cuts the power of a process and of the disk that only this process uses, and
+// starts both again.
 func (c *faultSoak) cutPowerAndRestart(p *soakProcess, disk *loopDisk) (string, error) {
 	if err := p.freeze(c.ctx); err != nil {
 		return "", err
@@ -37,7 +38,7 @@ func (c *faultSoak) cutPowerAndRestart(p *soakProcess, disk *loopDisk) (string, 
 	return proof + ", " + killed, errors.Join(err, disk.restorePower(), p.start())
 }
 
-// slowDisk slows what a process writes to its disk.
+// slowDisk limits the writes of a process to its disk for a while.
 func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (string, error) {
 	end, err := disk.limitWrites(p.pid(), 20_000+c.random.IntN(300_000))
 	if err != nil {
@@ -47,8 +48,8 @@ func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (string, error) {
 	return end()
 }
 
-// injectIntoFsync has strace inject something for a while, longer if a busy machine has not come to it by
-// then.
+// injectIntoFsync changes the fsync calls of a process for a while. On a busy machine it takes up
+// to 20 seconds longer, until at least one call was changed.
 func (c *faultSoak) injectIntoFsync(p *soakProcess, what, mark string, most time.Duration) (string, error) {
 	log := p.logPath + ".strace"
 	defer os.Remove(log)
@@ -65,12 +66,13 @@ func (c *faultSoak) injectIntoFsync(p *soakProcess, what, mark string, most time
 	return end()
 }
 
-// corruptFile changes bytes all over a file, and proves it.
+// corruptFile changes bytes everywhere in a file. The proof is the old and the new hash.
 func (c *faultSoak) corruptFile(path string) (proof string, err error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
+
 	before := sha256.Sum256(content)
 	for i := c.random.IntN(min(64, len(content))); i < len(content); i += 1 + c.random.IntN(1024) {
 		content[i] ^= byte(1 + c.random.IntN(255))
@@ -81,14 +83,15 @@ func (c *faultSoak) corruptFile(path string) (proof string, err error) {
 	if content, err = os.ReadFile(path); err != nil {
 		return "", err
 	}
+
 	after := sha256.Sum256(content)
 	if before == after {
-		return "", fmt.Errorf("%s is as it was", path)
+		return "", fmt.Errorf("%s was not changed", path)
 	}
 	return fmt.Sprintf("sha256 of %s %x… → %x…", filepath.Base(path), before[:3], after[:3]), nil
 }
 
-// findFiles finds files of any size below a directory.
+// findFiles returns the non-empty files below a directory whose names match the pattern.
 func findFiles(dir, pattern string) (found []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -105,18 +108,21 @@ func findFiles(dir, pattern string) (found []string, err error) {
 	return found, err
 }
 
-// findLiveFiles finds files of the generation that was built last, which is the live one. Of manifests
-// it is the present one.
+// findLiveFiles returns the matching files of the newest generation of a store, which is the live
+// one. Of the manifests it returns only the current one.
 func findLiveFiles(dir, pattern string) ([]string, error) {
 	generations, err := filepath.Glob(filepath.Join(dir, "0*"))
 	if err != nil || len(generations) == 0 {
 		return nil, fmt.Errorf("no generation in %s: %w", dir, err)
 	}
+
 	slices.Sort(generations)
 	live := generations[len(generations)-1]
 	if pattern != manifestFiles {
 		return findFiles(live, pattern)
 	}
+
+	// The file name of the newest marker names the current manifest.
 	marker, err := filepath.Glob(filepath.Join(live, "marker.manifest.*."+pattern))
 	if err != nil || len(marker) == 0 {
 		return nil, fmt.Errorf("no manifest in %s: %w", live, err)
@@ -126,7 +132,7 @@ func findLiveFiles(dir, pattern string) ([]string, error) {
 	return []string{filepath.Join(live, "MANIFEST-"+name)}, nil
 }
 
-// tableFiles and manifests are what a store has of files.
+// tableFiles and manifestFiles match the files of a store.
 const (
 	tableFiles    = "*.sst"
 	manifestFiles = "MANIFEST-*"
@@ -134,16 +140,18 @@ const (
 
 var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 
-// damageStore damages a file of the live generation of a store while the process does not run. The
-// store is to be found damaged, and rebuilt automatically; if no read happens to meet the damage,
-// the verification finds it.
+// damageStore damages a file of the live generation of a random store while the process does not
+// run. The process must find the damage and rebuild the store by itself. If no read meets the
+// damage, a verification must find it.
 func (c *faultSoak) damageStore(p *soakProcess, data string, api *command.Client, pattern string) (string, error) {
 	if err := p.stopGracefully(); err != nil {
 		return "", err
 	}
+
 	var name string
 	var all []string
-	for _, i := range c.random.Perm(len(projectionNames)) { // a young store may have no tables yet
+	// A store that was just created may have no tables yet.
+	for _, i := range c.random.Perm(len(projectionNames)) {
 		var err error
 		name = projectionNames[i]
 		if all, err = findLiveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(all) > 0 {
@@ -153,23 +161,26 @@ func (c *faultSoak) damageStore(p *soakProcess, data string, api *command.Client
 	if len(all) == 0 {
 		return "", errors.Join(fmt.Errorf("no store has %s", pattern), p.start())
 	}
+
 	proof, err := c.corruptFile(all[c.random.IntN(len(all))])
 	if err != nil {
 		return "", err
 	}
+
 	from := p.logSize()
 	if err := p.start(); err != nil {
 		return "", err
 	}
+
 	rebuilt := func(ctx context.Context) error {
 		if len(p.logLines(from, "the projection is rebuilt")) > 0 {
 			return nil
 		}
 		out, err := runTool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)
-		return fmt.Errorf("the damage is not found: %s, %w", out, err)
+		return fmt.Errorf("the damage was not found: %s, %w", out, err)
 	}
 	if err := eventually(c.ctx, rebuilt); err != nil {
 		return "", err
 	}
-	return name + ": " + proof + ", rebuilt unasked", nil
+	return name + ": " + proof + ", rebuilt automatically", nil
 }

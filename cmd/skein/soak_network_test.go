@@ -13,34 +13,36 @@ import (
 	"time"
 )
 
-// testNetwork has a network namespace for each node, and one with the bridge that connects the nodes
-// with the test and the NATS servers.
+// testNetwork has a network namespace for each node, and one with the bridge that connects the
+// nodes with the test and the NATS servers.
 //
-// The bridge has a namespace of its own because rules of the machine may apply to what a bridge
-// passes on. Docker sets such rules (FORWARD drops), and they stay when it has ended: the nodes
-// would reach the log and never each other.
+// The bridge has a namespace of its own because firewall rules of the machine may apply to packets
+// that a bridge forwards. Docker drops such packets (policy of FORWARD), also after it has ended:
+// the nodes would reach the log, but not each other.
 type testNetwork struct {
 	name, prefix string
 	nodes        int
 }
 
+// ip runs the tool ip.
 func ip(args string) (string, error) {
 	return runTool(context.Background(), "ip", strings.Fields(args)...)
 }
 
-// newNetwork makes one, for which it needs root.
+// newNetwork makes a network for this many nodes. It needs root.
 func newNetwork(t *testing.T, nodes int) *testNetwork {
 	t.Helper()
 	pid := os.Getpid()
 	w := &testNetwork{name: fmt.Sprint("sk", pid), prefix: fmt.Sprintf("10.%d.%d.", 64+pid/256%128, pid%256), nodes: nodes}
 	t.Cleanup(func() {
-		// The interfaces end with their namespaces, and that of the host with its other end.
+		// Interfaces disappear with their namespaces, and the interface of the host with its other end.
 		for _, ns := range append(w.namespaces(), w.switchNamespace()) {
 			if _, err := ip("netns del " + ns); err != nil {
 				t.Error(err)
 			}
 		}
 	})
+
 	in := "-n " + w.switchNamespace() + " "
 	commands := []string{
 		"netns add " + w.switchNamespace(), in + "link add br0 type bridge", in + "link set br0 up",
@@ -52,6 +54,7 @@ func newNetwork(t *testing.T, nodes int) *testNetwork {
 			"netns add "+ns, in+"link add "+w.cableName(i)+" type veth peer name eth0 netns "+ns, in+"link set "+w.cableName(i)+" master br0 up",
 			"-n "+ns+" addr add "+w.nodeAddr(i)+"/24 dev eth0", "-n "+ns+" link set eth0 up", "-n "+ns+" link set lo up")
 	}
+
 	for _, c := range commands {
 		if _, err := ip(c); err != nil {
 			t.Fatal(err)
@@ -61,8 +64,8 @@ func newNetwork(t *testing.T, nodes int) *testNetwork {
 	return w
 }
 
-// checkConnected fails the test if a node cannot reach another one. What a node sends to a port
-// where nobody listens is refused; what is lost on the way is not.
+// checkConnected fails the test if a node cannot reach another one. A connection to a port where
+// nobody listens is refused, but it times out if packets are lost.
 func (w *testNetwork) checkConnected(t *testing.T) {
 	t.Helper()
 	const unusedPort = "9"
@@ -84,7 +87,7 @@ func (w *testNetwork) nodeAddr(i int) string      { return fmt.Sprint(w.prefix, 
 func (w *testNetwork) namespaceName(i int) string { return fmt.Sprint(w.name, "n", i) }
 func (w *testNetwork) cableName(i int) string     { return fmt.Sprint("c", i) }
 
-// namespaces are those of the nodes.
+// namespaces returns the network namespaces of the nodes.
 func (w *testNetwork) namespaces() (all []string) {
 	for i := range w.nodes {
 		all = append(all, w.namespaceName(i))
@@ -92,7 +95,8 @@ func (w *testNetwork) namespaces() (all []string) {
 	return all
 }
 
-// unplug takes the cable of a node out, until the end. The proof is that nobody can connect to it.
+// unplug disconnects a node from the bridge until end is called. The proof is that nobody can
+// connect to the port of the node.
 func (w *testNetwork) unplug(i int, port string) (end func() (string, error), err error) {
 	link := "-n " + w.switchNamespace() + " link set " + w.cableName(i)
 	_, err = ip(link + " down")
@@ -103,6 +107,8 @@ func (w *testNetwork) unplug(i int, port string) (end func() (string, error), er
 	}, err
 }
 
+// checkUnreachable returns the error of a connection to a node, and fails if the connection
+// succeeds.
 func (w *testNetwork) checkUnreachable(i int, port string) (proof string, err error) {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(w.nodeAddr(i), port), time.Second)
 	if err == nil {
@@ -115,9 +121,9 @@ func (w *testNetwork) checkUnreachable(i int, port string) (proof string, err er
 // gets no error.
 const unusedMAC = "02:00:00:00:00:99"
 
-// dropPackets loses what one node sends to another one, until the end; what it gets arrives. With from <
-// 0 it is what the test and the NATS servers send; with to < 0 what they get. The proof is the
-// neighbor that the kernel has.
+// dropPackets loses the packets that one node sends to another one, until end is called. Packets in
+// the other direction arrive. A negative from stands for the test and the NATS servers as senders,
+// and a negative to for them as receivers. The proof is the neighbor entry of the kernel.
 func (w *testNetwork) dropPackets(from, to int) (end func() (string, error), err error) {
 	who, dev, target := "", w.hostInterface(), w.hostAddr()
 	if from >= 0 {

@@ -21,24 +21,26 @@ import (
 	"github.com/skein-feed/skein/events/placement"
 )
 
-// soakNodes are five nodes over a log on three NATS servers. Each has a disk and a network of its own.
+// soakNodes is a soak of a cluster of nodes over a log on three NATS servers. Each node has a disk
+// and a network namespace of its own.
 type soakNodes struct {
 	*soakCluster
 
 	network   *testNetwork
 	nodeDisks []*loopDisk // of the nodes
-	// members is what a process that only watches knows of the nodes.
+	// members are the members of the cluster, as a process sees them that is no member itself.
 	members *placement.Cluster
-	// moveCount is how many partitions came to a node that did not have them.
+	// moveCount is how many times a partition was given to a node that did not have it.
 	moveCount atomic.Int64
-	// longestRecovery is the longest time until each partition had two copies again, after the fault had
-	// ended.
+	// longestRecovery is the longest time from the end of a fault until each partition had two
+	// copies again.
 	longestRecovery time.Duration
 }
 
+// nodePort is the port on which every node serves clients.
 const nodePort = "7411"
 
-// soakNodeCount is how many nodes there are.
+// soakNodeCount returns the number of nodes: 5, or what SKEIN_FAULTS_NODES says.
 func soakNodeCount(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("SKEIN_FAULTS_NODES")
@@ -58,10 +60,12 @@ func TestSoakFaultsNodes(t *testing.T) {
 	count := soakNodeCount(t)
 	n := &soakNodes{network: newNetwork(t, count)}
 	n.soakCluster = &soakCluster{faultSoak: newFaultSoak(t), dir: t.TempDir(), host: n.network.hostAddr()}
+
 	ports, err := findFreePorts(21000, 9)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	urls := n.startNATS(ports)
 	bin := buildWithClock(t, n.dir, "skein", ".")
 	for i := range count {
@@ -72,15 +76,20 @@ func TestSoakFaultsNodes(t *testing.T) {
 			net.JoinHostPort(addr, nodePort), urls, "--node", nodeName(i), "--node-addr", net.JoinHostPort(addr, "7412"),
 			"--replace-after", "20s", "--listen-anywhere", "--allowed-hosts", addr)
 	}
+
 	n.connectToLog(urls)
 	waitUntil(n.ctx, t, func(ctx context.Context) (err error) {
 		n.members, err = watchMembers(ctx, t, n.js)
 		return err
 	})
+
+	// After each fault, wait until all partitions have two copies again, before another fault takes
+	// one.
 	n.kinds = slices.Concat(n.faultKinds(), n.nodeFaultKinds())
 	for i := range n.kinds {
 		n.kinds[i].inject = n.thenWaitForCopies(n.kinds[i].inject)
 	}
+
 	if err := n.waitUntilTwoCopies(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +102,8 @@ func TestSoakFaultsNodes(t *testing.T) {
 	})
 }
 
-// countMoves counts the partitions that a table gives to a node that did not have them in the one
-// before.
+// countMoves counts how many times a new table gives a partition to a node that did not have it in
+// the table before.
 func (n *soakNodes) countMoves() {
 	for last := n.members.Table(); n.ctx.Err() == nil; {
 		changed, next := n.members.Changed(), n.members.Table()
@@ -113,10 +122,11 @@ func (n *soakNodes) countMoves() {
 	}
 }
 
+// nodeName returns the name of node i.
 func nodeName(i int) string { return fmt.Sprint("node", i) }
 
-// waitUntilTwoCopies waits until all nodes are there, and each partition has two that have folded all that
-// the log has now.
+// waitUntilTwoCopies waits until all nodes are members, and two nodes have folded the log up to its
+// current end for each partition.
 func (n *soakNodes) waitUntilTwoCopies() error {
 	var head uint64
 	return n.poll(func() error {
@@ -134,7 +144,8 @@ func (n *soakNodes) waitUntilTwoCopies() error {
 	})
 }
 
-// checkTwoCopies demands two nodes for each partition that have folded the log up to a sequence.
+// checkTwoCopies returns an error unless two nodes, without those that are named, serve each
+// partition and have folded the log up to a sequence.
 func (n *soakNodes) checkTwoCopies(seq uint64, without ...string) error {
 	var copies [events.NumPartitions]int
 	for _, m := range n.members.Members() {
@@ -154,7 +165,8 @@ func (n *soakNodes) checkTwoCopies(seq uint64, without ...string) error {
 	return nil
 }
 
-// thenWaitForCopies has a strike wait, when it has ended, until each partition has two copies.
+// thenWaitForCopies returns a function that injects a fault, and waits afterwards until each
+// partition has two copies.
 func (n *soakNodes) thenWaitForCopies(strike func() (string, error)) func() (string, error) {
 	return func() (string, error) {
 		proof, err := strike()
@@ -169,6 +181,7 @@ func (n *soakNodes) thenWaitForCopies(strike func() (string, error)) func() (str
 	}
 }
 
+// nodeFaultKinds returns the kinds of faults that only nodes have.
 func (n *soakNodes) nodeFaultKinds() []faultKind {
 	node := func() int { return n.random.IntN(len(n.servers)) }
 	return []faultKind{
@@ -191,7 +204,7 @@ func (n *soakNodes) nodeFaultKinds() []faultKind {
 	}
 }
 
-// holdFault has a fault last for a while.
+// holdFault begins a fault and ends it after a while.
 func (n *soakNodes) holdFault(begin func() (end func() (string, error), err error)) (string, error) {
 	end, err := begin()
 	if err != nil {
@@ -201,6 +214,7 @@ func (n *soakNodes) holdFault(begin func() (end func() (string, error), err erro
 	return end()
 }
 
+// losePackets returns a function that loses packets between two ends for a while.
 func (n *soakNodes) losePackets(ends func() (from, to int)) func() (string, error) {
 	return func() (string, error) {
 		from, to := ends()
@@ -208,7 +222,7 @@ func (n *soakNodes) losePackets(ends func() (from, to int)) func() (string, erro
 	}
 }
 
-// fillNodeDisk fills the disk of a node, which folds nothing until there is room again.
+// fillNodeDisk fills the disk of a node, which then folds nothing until there is space again.
 func (n *soakNodes) fillNodeDisk() (proof string, err error) {
 	i := n.random.IntN(len(n.servers))
 	defer func() { err = errors.Join(err, n.nodeDisks[i].removeFiller()) }()
@@ -218,7 +232,7 @@ func (n *soakNodes) fillNodeDisk() (proof string, err error) {
 	}
 	if err := eventually(n.ctx, func(context.Context) error {
 		if len(n.servers[i].logLines(from, "no space left", "the projections are paused")) == 0 {
-			return fmt.Errorf("%s says nothing of a full disk", nodeName(i))
+			return fmt.Errorf("%s does not report a full disk", nodeName(i))
 		}
 		return nil
 	}); err != nil {
@@ -228,7 +242,7 @@ func (n *soakNodes) fillNodeDisk() (proof string, err error) {
 	return nodeName(i) + " has noticed ENOSPC", nil
 }
 
-// drainNode takes the partitions away from a node, or undoes that.
+// drainNode asks another node to drain node i, or to undo that with the flag --undo.
 func (n *soakNodes) drainNode(i int, flags ...string) error {
 	return eventually(n.ctx, func(ctx context.Context) error {
 		j := (i + 1) % len(n.servers)
@@ -237,7 +251,7 @@ func (n *soakNodes) drainNode(i int, flags ...string) error {
 	})
 }
 
-// servedPartitions is how many partitions a node serves.
+// servedPartitions returns how many partitions node i serves.
 func (n *soakNodes) servedPartitions(i int) int {
 	for _, m := range n.members.Members() {
 		if m.Name == nodeName(i) {
@@ -247,7 +261,7 @@ func (n *soakNodes) servedPartitions(i int) int {
 	return 0
 }
 
-// poll waits, as long as partitions may need to move.
+// poll calls check until it returns nil, for as long as partitions may need to move.
 func (n *soakNodes) poll(holds func() error) error {
 	ctx, cancel := context.WithTimeout(n.ctx, recoveryTime)
 	defer cancel()
@@ -260,6 +274,7 @@ func (n *soakNodes) poll(holds func() error) error {
 	return nil
 }
 
+// drainAndUndo drains a node until it serves nothing, and undoes that until it serves again.
 func (n *soakNodes) drainAndUndo() (string, error) {
 	i := n.random.IntN(len(n.servers))
 	began := time.Now()
@@ -285,6 +300,8 @@ func (n *soakNodes) drainAndUndo() (string, error) {
 	return fmt.Sprintf("%s served nothing after %.1f s", nodeName(i), took.Seconds()), err
 }
 
+// stopUntilReplaced stops a node until the others have taken over its partitions, and starts it
+// again.
 func (n *soakNodes) stopUntilReplaced() (string, error) {
 	i := n.random.IntN(len(n.servers))
 	if err := n.servers[i].stopGracefully(); err != nil {
@@ -296,7 +313,7 @@ func (n *soakNodes) stopUntilReplaced() (string, error) {
 	return fmt.Sprintf("%s, replaced after %.1f s", nodeName(i), took.Seconds()), errors.Join(err, n.servers[i].start())
 }
 
-// killController drains a node, and kills the controller at a random moment of the moves.
+// killController drains a node, and kills the controller at a random moment while partitions move.
 func (n *soakNodes) killController() (string, error) {
 	i := n.random.IntN(len(n.servers))
 	if err := n.drainNode(i); err != nil {
@@ -312,7 +329,7 @@ func (n *soakNodes) killController() (string, error) {
 	return "controller " + proof, errors.Join(err, n.drainNode(i, "--undo"))
 }
 
-// findController is the node that has the lease.
+// findController returns the number of the node that has the lease of the controller.
 func (n *soakNodes) findController() (i int, err error) {
 	id, err := findClusterLogID(n.ctx, n.js)
 	if err != nil {
@@ -334,7 +351,7 @@ func (n *soakNodes) findController() (i int, err error) {
 	return i, err
 }
 
-// restartAllNodes restarts all nodes as an upgrade does.
+// restartAllNodes restarts all nodes one after the other, as an upgrade does.
 func (n *soakNodes) restartAllNodes() (string, error) {
 	began := time.Now()
 	for _, p := range n.servers {

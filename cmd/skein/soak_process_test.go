@@ -14,21 +14,24 @@ import (
 	"time"
 )
 
-// soakProcess is one of the real programs that the soak torments. If it ends by itself, it is started
-// again after a second, as a supervisor would do, and the end is reported.
+// soakProcess is a real program under the soak. If it ends although it should run, it is started
+// again after a second, as a supervisor would do, and its end is reported.
 type soakProcess struct {
 	name, bin string
 	args      []string
-	// namespace is that of the network in which it runs, if not the test's.
+	// namespace is the network namespace in which the process runs; empty means that of the test.
 	namespace string
-	logPath   string        // where it says what it does
-	clock     *processClock // nil means the kernel's
-	onExit    func(p *soakProcess, how string)
+	logPath   string
+	// clock is nil if the process uses the clock of the machine.
+	clock  *processClock
+	onExit func(p *soakProcess, how string)
 
-	mu         sync.Mutex
-	cmd        *exec.Cmd
-	exited     chan struct{} // closed when cmd has ended
-	shouldRun  bool          // whether it is meant to run
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	// exited is closed when cmd has ended.
+	exited chan struct{}
+	// shouldRun is false while the test itself has ended the process.
+	shouldRun  bool
 	startCount int
 }
 
@@ -40,6 +43,7 @@ func (p *soakProcess) start() error {
 	return p.launch()
 }
 
+// launch runs the program. p.mu must be held.
 func (p *soakProcess) launch() error {
 	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -54,10 +58,12 @@ func (p *soakProcess) launch() error {
 	if p.clock != nil {
 		p.cmd.Env = append(os.Environ(), clockFileVar+"="+p.clock.file)
 	}
+
 	p.cmd.Stderr, p.cmd.Stdout = log, log
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
+
 	p.startCount++
 	over := make(chan struct{})
 	p.exited = over
@@ -65,16 +71,19 @@ func (p *soakProcess) launch() error {
 	return nil
 }
 
-// waitAndRestart waits for the end of a run.
+// waitAndRestart waits for the end of a run, and starts the process again if the test has not ended
+// it.
 func (p *soakProcess) waitAndRestart(cmd *exec.Cmd, over chan struct{}) {
 	_ = cmd.Wait()
 	p.mu.Lock()
-	unasked := p.shouldRun // read before the test that has ended it learns of the end, and starts it again
+	// Read this before the test learns of the end, because the test may then start the process again.
+	unexpected := p.shouldRun
 	close(over)
 	p.mu.Unlock()
-	if !unasked {
+	if !unexpected {
 		return
 	}
+
 	p.onExit(p, cmd.ProcessState.String())
 	sleepOrDone(context.Background(), time.Second)
 	p.mu.Lock()
@@ -90,14 +99,16 @@ func (p *soakProcess) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// kill kills the process and waits for its end. The proof is what the kernel says of that.
+// kill kills the process and waits for its end. The proof is the wait status of the process.
 func (p *soakProcess) kill() (proof string, err error) {
 	p.mu.Lock()
 	p.shouldRun = false
 	cmd, over := p.cmd, p.exited
 	p.mu.Unlock()
+
 	_ = cmd.Process.Kill()
 	<-over
+
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
 		return "", fmt.Errorf("%s was not killed: %v", p.name, cmd.ProcessState)
@@ -105,12 +116,13 @@ func (p *soakProcess) kill() (proof string, err error) {
 	return p.name + ": " + cmd.ProcessState.String(), nil
 }
 
-// stopGracefully ends the process in order, so that all that it holds is on disk.
+// stopGracefully ends the process with SIGTERM, so that it flushes everything to disk.
 func (p *soakProcess) stopGracefully() error {
 	p.mu.Lock()
 	p.shouldRun = false
 	cmd, over := p.cmd, p.exited
 	p.mu.Unlock()
+
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -121,7 +133,8 @@ func (p *soakProcess) stopGracefully() error {
 	return nil
 }
 
-// pause stops the process for so long, and lets it continue.
+// pause stops the threads of the process for a time, and lets them continue. The proof is the state
+// of the process at the end of the pause.
 func (p *soakProcess) pause(ctx context.Context, d time.Duration) (proof string, err error) {
 	pid := p.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -135,12 +148,11 @@ func (p *soakProcess) pause(ctx context.Context, d time.Duration) (proof string,
 	return fmt.Sprintf("%s: state T after %v", p.name, d.Round(time.Millisecond)), nil
 }
 
-// freeze stops the process and waits until none of its threads runs any more: those that are in a
-// call to the kernel stop where it ends. A power cut stops all threads at once: without this, an
-// fsync that is under way when the file system is shut down may return without an error and without
-// having done anything (jbd2 takes a transaction that the shutdown has dropped for one that is
-// committed), and the process would acknowledge what it stands for, as no process without power
-// could.
+// freeze stops the process, and waits until all of its threads are stopped or wait in the kernel. A
+// power cut stops all threads at once. Without freeze, an fsync that is under way when the file
+// system is shut down may return without an error and without having written anything, because jbd2
+// takes a transaction that the shutdown has dropped for a committed one. The process would then
+// acknowledge events that are lost, which no process without power could.
 func (p *soakProcess) freeze(ctx context.Context) error {
 	pid := p.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -160,8 +172,7 @@ func (p *soakProcess) freeze(ctx context.Context) error {
 	})
 }
 
-// logLines returns the lines of the log of the process from an offset on that contain any of some
-// words.
+// logLines returns those lines of the log after an offset that contain at least one of the words.
 func (p *soakProcess) logLines(since int64, words ...string) (lines []string) {
 	text, err := os.ReadFile(p.logPath)
 	if err != nil || since > int64(len(text)) {
@@ -178,7 +189,7 @@ func (p *soakProcess) logLines(since int64, words ...string) (lines []string) {
 	return lines
 }
 
-// logSize is the length of the log of the process.
+// logSize returns the size of the log in bytes.
 func (p *soakProcess) logSize() int64 {
 	info, err := os.Stat(p.logPath)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// clone copies what is spoilt here.
+// clone copies the state with the parts that the test changes.
 func (s *expectedState) clone() *expectedState {
 	c := *s
 	c.followedAt, c.likes, c.plays = maps.Clone(s.followedAt), maps.Clone(s.likes), maps.Clone(s.plays)
@@ -21,8 +21,8 @@ func (s *expectedState) clone() *expectedState {
 }
 
 // TestSoakFindsLostAndWrongAnswers demands that the traffic of the soak finds nothing wrong in a
-// healthy service, in all that it compares. It then spoils the ledger: an event that the service
-// never got must count as lost, and an event that the ledger lacks must count as wrong.
+// healthy service, in all that it compares. It then changes what is expected: an event that the
+// service never got must count as lost, and an event that is not expected must count as wrong.
 func TestSoakFindsLostAndWrongAnswers(t *testing.T) {
 	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
@@ -37,13 +37,15 @@ func TestSoakFindsLostAndWrongAnswers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// With the gate nothing is under way.
+
+	// While the gate is held, no batch is under way, so what is expected equals what is stored.
 	traffic.publishGate.Lock()
 	stopTraffic()
 	traffic.publishGate.Unlock()
 	<-ended
+
 	if lost, wrong, undocumented := traffic.findings(); lost+wrong+undocumented > 0 || traffic.operationCounts["whole realms compared"] == 0 {
-		t.Fatalf("a service that is well: %s", traffic.report())
+		t.Fatalf("a healthy service: %s", traffic.report())
 	}
 	t.Log(traffic.report())
 

@@ -16,33 +16,36 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// soakTraffic is all that clients do in a soak: writers that keep a ledger of what was acknowledged, and
-// readers that compare. It knows the service by its API only.
+// soakTraffic is everything that clients do in a soak: writers publish and compare answers with
+// what they expect, and readers check that states consist of whole batches. It uses only the API of
+// the service.
 type soakTraffic struct {
-	clients []*command.Client // any may be asked
+	// clients are the addresses of the service. Any of them may be called.
+	clients []*command.Client
 	writers []*soakWriter
 	logf    func(format string, args ...any)
-	// mixesPositions says that parts of a batch may be of different positions, because different nodes
-	// answer them.
+	// mixesPositions says that one answer may have parts from different positions, because
+	// different nodes answer them.
 	mixesPositions bool
 
-	// publishGate is held for reading while a batch is under way, so that who holds it for writing has all
-	// of them acknowledged.
+	// publishGate is held for reading while a batch is under way. Whoever holds it for writing
+	// knows that all batches are acknowledged.
 	publishGate sync.RWMutex
-	// compareRound is raised to have every realm compared as a whole.
+	// compareRound is increased to let every writer compare everything.
 	compareRound atomic.Int64
-	// writeGaps and reads tell how long there was no answer.
+	// writeGaps and readGaps measure how long no write, or no read, was answered.
 	writeGaps, readGaps answerGaps
 
 	mu sync.Mutex
-	// operationCounts that succeeded, errors that came instead, and what proves a fault of the service.
+	// operationCounts counts the calls that succeeded, and errorCounts the errors, by name.
 	operationCounts, errorCounts map[string]int
-	// lastFailure is the call that failed last, with its error.
-	lastFailure  string
+	// lastFailure is the last call that failed, with its error.
+	lastFailure string
+	// lost, wrong and undocumented count the findings, and examples has the first 30 of them.
 	lost, wrong  int
 	undocumented int
 	examples     []string
-	// falselySeen are unseen items that were taken for seen, of how many. The API allows one in a
+	// falselySeen of unseenAsked unseen items were taken for seen. The API allows one in a
 	// thousand.
 	falselySeen, unseenAsked int
 }
@@ -62,7 +65,7 @@ func (m *answerGaps) recordAnswer() {
 	m.last = now
 }
 
-// reset measures anew.
+// reset starts the measurement again.
 func (m *answerGaps) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +76,7 @@ const (
 	// writeTime and readTime are how long a client waits for one call.
 	writeTime = 30 * time.Second
 	readTime  = 10 * time.Second
-	// ackTime is how long one batch may remain without an acknowledgement: event ids make a retry
+	// ackTime is how long a batch may remain without an acknowledgement. Event ids make a retry
 	// safe for 15 minutes.
 	ackTime = 10 * time.Minute
 )
@@ -88,7 +91,8 @@ func newSoakTraffic(seed uint64, writers int, clients []*command.Client, logf fu
 	return s
 }
 
-// run makes traffic until the context ends; calls begins so often a second in each realm at most.
+// run makes traffic until the context ends. pace is the least time between two batches of a writer,
+// and between two reads of a reader.
 func (s *soakTraffic) run(ctx context.Context, pace time.Duration) {
 	var wg sync.WaitGroup
 	for _, w := range s.writers {
@@ -98,23 +102,26 @@ func (s *soakTraffic) run(ctx context.Context, pace time.Duration) {
 	wg.Wait()
 }
 
-// countOperation counts an operation that was answered.
+// countOperation counts a call that was answered.
 func (s *soakTraffic) countOperation(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.operationCounts[name]++
 }
 
-// fault is a kind of disagreement.
+// findingKind is a kind of wrong behavior of the service.
 type findingKind string
 
 const (
-	isLost         findingKind = "LOST"         // acknowledged, and not there
-	isWrong        findingKind = "WRONG"        // any other answer that does not follow from the facts
-	isUndocumented findingKind = "UNDOCUMENTED" // an error that clients are not told to expect
+	// isLost: an event was acknowledged, and is missing.
+	isLost findingKind = "LOST"
+	// isWrong: any other answer that does not follow from the events.
+	isWrong findingKind = "WRONG"
+	// isUndocumented: an error that the documentation does not tell clients to expect.
+	isUndocumented findingKind = "UNDOCUMENTED"
 )
 
-// reportFinding notes what proves a fault of the service.
+// reportFinding records wrong behavior of the service.
 func (s *soakTraffic) reportFinding(kind findingKind, format string, args ...any) {
 	text := time.Now().UTC().Format(time.TimeOnly+".000") + " " + string(kind) + ": " + fmt.Sprintf(format, args...)
 	s.mu.Lock()
@@ -133,8 +140,8 @@ func (s *soakTraffic) reportFinding(kind findingKind, format string, args ...any
 	}
 }
 
-// recordError notes an error and reports whether the call may be made again: a documented error that
-// passes.
+// recordError counts an error, and reports whether the client may make the call again. An error
+// that is neither documented nor temporary is a finding.
 func (s *soakTraffic) recordError(ctx context.Context, name string, err error) (again bool) {
 	if ctx.Err() != nil {
 		return false
@@ -150,12 +157,13 @@ func (s *soakTraffic) recordError(ctx context.Context, name string, err error) (
 	} else if code == connect.CodeDeadlineExceeded {
 		kind = "no answer in time"
 	}
+
 	s.mu.Lock()
 	s.errorCounts[strings.TrimSuffix(strings.Fields(name)[0], ",")+": "+kind]++
 	s.lastFailure = fmt.Sprintf("%s: %v", name, err)
 	s.mu.Unlock()
 	if !wire {
-		return true // the connection says nothing about the service but that it is away
+		return true // there was no connection, so the service is down
 	}
 	switch code {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeResourceExhausted:
@@ -169,12 +177,13 @@ func (s *soakTraffic) recordError(ctx context.Context, name string, err error) (
 	return false
 }
 
-// compareAllWithin has every realm compared as a whole with what it holds by now, and reports whether
-// all are within the time.
+// compareAllWithin lets every writer compare everything, and returns an error if they have not
+// finished within the limit.
 func (s *soakTraffic) compareAllWithin(ctx context.Context, limit time.Duration) error {
 	round := s.compareRound.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -197,11 +206,12 @@ func (s *soakTraffic) compareAllWithin(ctx context.Context, limit time.Duration)
 	}
 }
 
-// findings returns what was found.
+// findings returns how many events were lost, and how many answers and errors were wrong.
 func (s *soakTraffic) findings() (lost, wrong, undocumented int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.falselySeen*100 > s.unseenAsked { // ten times what is allowed: no matter of luck any more
+	// Ten times the allowed share cannot be chance.
+	if s.falselySeen*100 > s.unseenAsked {
 		s.wrong++
 		s.examples = append(s.examples, fmt.Sprintf("%d of %d unseen items were taken for seen", s.falselySeen, s.unseenAsked))
 		s.falselySeen = 0
@@ -209,7 +219,7 @@ func (s *soakTraffic) findings() (lost, wrong, undocumented int) {
 	return s.lost, s.wrong, s.undocumented
 }
 
-// markdownTable is a table of numbers in Markdown.
+// markdownTable returns a table of numbers in Markdown.
 func markdownTable(head string, rows map[string]int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s | |\n|---|---:|\n", head)
@@ -219,7 +229,7 @@ func markdownTable(head string, rows map[string]int) string {
 	return b.String()
 }
 
-// report tells in Markdown what was done and found.
+// report describes in Markdown what was done and found.
 func (s *soakTraffic) report() string {
 	lost, wrong, undocumented := s.findings()
 	s.mu.Lock()

@@ -13,28 +13,30 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// soakWriter has users and items about which only one writer publishes, and its ledger. Within a realm
-// the order of facts is known, and so is every answer.
+// soakWriter publishes about users and items of its own, about which nobody else publishes. So it
+// knows the order of their events, and can compute every answer.
 type soakWriter struct {
 	soak   *soakTraffic
 	name   string
 	seed   uint64
 	random *rand.Rand
 
-	expected     *expectedState
-	eventCount   int
-	batchCount   int
-	lastPosition string // of the last acknowledgement
+	// expected is what the service should answer after all events so far.
+	expected   *expectedState
+	eventCount int
+	batchCount int
+	// lastPosition is the position of the last acknowledgement.
+	lastPosition string
 	// startedBatches is how many batches were sent at least once.
 	startedBatches atomic.Int64
-	// comparedRound is the round of the traffic up to which the realm was compared as a whole.
+	// comparedRound is the last round of the traffic in which the writer has compared everything.
 	comparedRound atomic.Int64
 }
 
 const (
 	usersPerWriter = 12
 	itemsPerWriter = 30
-	// pinsPerUser is how many pins a user has about.
+	// pinsPerUser is about how many pins a user has.
 	pinsPerUser = 25
 )
 
@@ -47,23 +49,26 @@ func newSoakWriter(soak *soakTraffic, seed uint64, n int) *soakWriter {
 func (w *soakWriter) user(n int) string { return fmt.Sprintf("%s-user%d", w.name, n) }
 func (w *soakWriter) item(n int) string { return fmt.Sprintf("%s-item%d", w.name, n) }
 
-// The first event of each batch is a play of one item, the last of another: a view with the batch
-// has both.
+// batchMarker returns a marker item. The first event of each batch is a play of marker 0, and the
+// last one a play of marker 1. So a state that has only a part of a batch has different counts of
+// the two.
 func (w *soakWriter) batchMarker(n int) string { return fmt.Sprintf("%s-bell%d", w.name, n) }
-func (w *soakWriter) markerUser() string       { return w.name + "-ringer" }
+func (w *soakWriter) markerUser() string       { return w.name + "-marker-user" }
 
 func (w *soakWriter) randomUser() string { return w.user(w.random.IntN(usersPerWriter)) }
 
+// randomUsers returns two different users.
 func (w *soakWriter) randomUsers() (a, b string) {
 	n := w.random.IntN(usersPerWriter)
 	return w.user(n), w.user((n + 1 + w.random.IntN(usersPerWriter-1)) % usersPerWriter)
 }
 
+// randomItem returns an item, more often one with a low number.
 func (w *soakWriter) randomItem() string {
 	return w.item(min(w.random.IntN(itemsPerWriter), w.random.IntN(itemsPerWriter)))
 }
 
-// randomEvent makes up a fact.
+// randomEvent makes up the next event.
 func (w *soakWriter) randomEvent() *skeinv1.Event {
 	a, b := w.randomUsers()
 	switch n := w.random.IntN(100); {
@@ -93,7 +98,8 @@ func (w *soakWriter) randomEvent() *skeinv1.Event {
 	}}
 }
 
-// pinEvent makes a pin of a user or, if there are enough, ends one.
+// pinEvent returns an event that creates a pin of a user or, more likely the more pins the user
+// has, deletes one.
 func (w *soakWriter) pinEvent(owner string) *skeinv1.Event {
 	pins := w.expected.pins[owner]
 	if w.random.IntN(2*pinsPerUser) < len(pins) {
@@ -107,7 +113,8 @@ func (w *soakWriter) pinEvent(owner string) *skeinv1.Event {
 	}}}
 }
 
-// run publishes, and compares what it holds, until the context ends.
+// run publishes and compares answers until the context ends. It compares everything once per round
+// of the traffic, and otherwise a few answers after each batch.
 func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -128,7 +135,7 @@ func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
 	}
 }
 
-// publishBatch publishes some facts as one batch, again and again with the same event ids until they are
+// publishBatch publishes some events as one batch, again with the same event ids until they are
 // acknowledged.
 func (w *soakWriter) publishBatch(ctx context.Context) {
 	w.soak.publishGate.RLock()
@@ -136,26 +143,31 @@ func (w *soakWriter) publishBatch(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+
 	req := &skeinv1.PublishRequest{}
 	add := func(ev *skeinv1.Event) {
 		w.eventCount++
 		ev.EventId = fmt.Sprintf("%x-%s-%d", w.seed, w.name, w.eventCount)
 		req.Events = append(req.Events, ev)
-		w.expected.apply(ev) // no comparison runs before it is acknowledged
+		w.expected.apply(ev) // the writer compares nothing before the batch is acknowledged
 	}
+
 	add(played(w.markerUser(), w.batchMarker(0)))
 	for range w.random.IntN(14) {
 		add(w.randomEvent())
 	}
 	add(played(w.markerUser(), w.batchMarker(1)))
+
 	w.batchCount++
 	w.startedBatches.Add(1)
+
 	began := time.Now()
 	for try := 0; ; try++ {
 		api := w.soak.clients[(w.batchCount+try)%len(w.soak.clients)]
 		call, cancel := context.WithTimeout(ctx, writeTime)
 		res, err := api.Events().Publish(call, connect.NewRequest(req))
 		cancel()
+
 		if err == nil {
 			w.lastPosition = res.Msg.GetPosition()
 			w.soak.countOperation("Publish")
@@ -166,7 +178,7 @@ func (w *soakWriter) publishBatch(ctx context.Context) {
 			return
 		}
 		if !w.soak.recordError(ctx, "Publish by "+w.name, err) && ctx.Err() == nil {
-			w.soak.reportFinding(isLost, "%s can continue no more: %v", w.name, err)
+			w.soak.reportFinding(isLost, "%s cannot continue: %v", w.name, err)
 			<-ctx.Done()
 		}
 		if ctx.Err() != nil {
@@ -181,7 +193,7 @@ func (w *soakWriter) publishBatch(ctx context.Context) {
 	}
 }
 
-// sleepOrDone waits before the next try.
+// sleepOrDone waits for a time, or until the context ends.
 func sleepOrDone(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -191,8 +203,8 @@ func sleepOrDone(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readAnyState reads without any demand, as most clients do, while the writer writes: whatever the state,
-// it must be of whole batches, and none that was never sent.
+// readAnyState reads without a position, as most clients do, while the writer writes. Whatever the
+// state, it must consist of whole batches that were sent.
 func (w *soakWriter) readAnyState(ctx context.Context, pace time.Duration) {
 	random := rand.New(rand.NewPCG(w.seed, uint64(len(w.name))))
 	for n := 0; ctx.Err() == nil; n++ {
@@ -204,6 +216,7 @@ func (w *soakWriter) readAnyState(ctx context.Context, pace time.Duration) {
 	}
 }
 
+// readOnce makes one such read.
 func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *rand.Rand) {
 	user := w.user(random.IntN(usersPerWriter))
 	var name string
@@ -239,6 +252,7 @@ func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *
 	w.soak.readGaps.recordAnswer()
 }
 
+// randomPairs returns 20 pairs of different users.
 func (w *soakWriter) randomPairs(random *rand.Rand) (pairs []*skeinv1.FollowPair) {
 	for range 20 {
 		n := random.IntN(usersPerWriter)
@@ -250,10 +264,12 @@ func (w *soakWriter) randomPairs(random *rand.Rand) (pairs []*skeinv1.FollowPair
 	return pairs
 }
 
+// itemKey names the counters of an item.
 func itemKey(item string) *skeinv1.CounterKey {
 	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}}
 }
 
+// userKey names the counters of a user.
 func userKey(user string) *skeinv1.CounterKey {
 	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: user}}
 }
