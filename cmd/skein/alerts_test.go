@@ -41,8 +41,8 @@ const impossibleReserve = "10000000GiB"
 // real service that a real Prometheus scrapes. The rules are those of the file with shorter times
 // (see shortened). No alert may fire while nothing is wrong.
 func TestEveryAlertFiresForItsFault(t *testing.T) {
-	p := startPrometheus(t)
-	for _, f := range []struct {
+	prometheus := startPrometheus(t)
+	for _, fault := range []struct {
 		name string
 		run  func(*testing.T, *prometheusServer)
 	}{
@@ -63,14 +63,14 @@ func TestEveryAlertFiresForItsFault(t *testing.T) {
 		{"too many streams", openTooManyStreams},
 		{"a node is lost", loseNode},
 	} {
-		t.Run(f.name, func(t *testing.T) { f.run(t, p) })
+		t.Run(fault.name, func(t *testing.T) { fault.run(t, prometheus) })
 	}
-	for _, alert := range p.alertNames {
-		if !p.fired[alert] {
+	for _, alert := range prometheus.alertNames {
+		if !prometheus.fired[alert] {
 			t.Errorf("%s was never fired", alert)
 		}
 	}
-	t.Logf("%d of %d alerts were fired", len(p.fired), len(p.alertNames))
+	t.Logf("%d of %d alerts were fired", len(prometheus.fired), len(prometheus.alertNames))
 }
 
 // scrapedService is a service that is scraped.
@@ -116,12 +116,12 @@ func (w *scrapedService) waitForAlerts(p *prometheusServer, cause func(), alerts
 
 // newPublisher returns a function that publishes something else each time, for whatever that leads to.
 func (w *scrapedService) newPublisher() func() {
-	var n atomic.Uint64
+	var published atomic.Uint64
 	return func() {
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 		defer cancel()
 		_, _ = w.api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
-			Events: []*skeinv1.Event{userFollowed("ann", fmt.Sprint("user", n.Add(1)))},
+			Events: []*skeinv1.Event{userFollowed("ann", fmt.Sprint("user", published.Add(1)))},
 		}))
 	}
 }

@@ -47,28 +47,28 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close(t.Context())
-	b, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
+	archiveBucket, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	past, err := archive.Open(t.Context(), b, log.ID())
+	logArchive, err := archive.Open(t.Context(), archiveBucket, log.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.SetArchive(past)
-	if err := service.CheckArchiveEnd(t.Context(), log, past, slog.New(slog.DiscardHandler)); err != nil {
+	log.SetArchive(logArchive)
+	if err := service.CheckArchiveEnd(t.Context(), log, logArchive, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	ns.Shutdown()
 	ns.WaitForShutdown()
-	ends := make(chan error, 1)
-	silent := make(chan struct{})
+	checkEnded := make(chan error, 1)
+	warned := make(chan struct{})
 	go func() {
-		ends <- service.CheckArchiveEnd(t.Context(), log, past, slog.New(&warningHandler{Handler: slog.DiscardHandler, onWarning: func() { close(silent) }}))
+		checkEnded <- service.CheckArchiveEnd(t.Context(), log, logArchive, slog.New(&warningHandler{Handler: slog.DiscardHandler, onWarning: func() { close(warned) }}))
 	}()
 	select {
-	case <-silent:
-	case err := <-ends:
+	case <-warned:
+	case err := <-checkEnded:
 		t.Fatalf("while the log does not answer the start continues: %v", err)
 	}
 	u, err := url.Parse(at)
@@ -87,7 +87,7 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	}
 	other.Start()
 	t.Cleanup(func() { other.Shutdown(); other.WaitForShutdown() })
-	if err := <-ends; !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
+	if err := <-checkEnded; !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
 		t.Errorf("of another log it says %v", err)
 	}
 }

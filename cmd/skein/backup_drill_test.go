@@ -23,15 +23,15 @@ import (
 
 // The size of the drill: so many follows are there before, and this many disks are lost.
 const (
-	drillBase   = 100_000
-	drillRounds = 4
+	baseFollows    = 100_000
+	lossesPerDrill = 4
 )
 
 // diskLoss is what one lost disk cost.
 type diskLoss struct {
-	acked, lost int
+	ackedCount, lostCount int
 	// window is the time before the disk was lost in which facts were acknowledged that are lost.
-	window, restoring, starting time.Duration
+	window, restoreTime, startTime time.Duration
 }
 
 // TestBackupRestoresServiceUnderTraffic loses the data directory of a service under traffic and
@@ -55,8 +55,8 @@ func TestBackupRestoresServiceUnderTraffic(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "stores")
 		worst := loseDisks(t, 12*time.Second, []string{"--nats", c.urls(), "--snapshots", target, "--snapshot-every", "5s"},
 			func(s *serverProcess) { restoreSnapshots(t, s, target) })
-		if worst.lost > 0 {
-			t.Errorf("%d facts are lost that a cluster has acknowledged", worst.lost)
+		if worst.lostCount > 0 {
+			t.Errorf("%d facts are lost that a cluster has acknowledged", worst.lostCount)
 		}
 	})
 }
@@ -69,7 +69,7 @@ func restoreSnapshots(t *testing.T, s *serverProcess, target string, more ...str
 }
 
 // loseDisks loses disks at random moments, at the latest after a time.
-func loseDisks(t *testing.T, latest time.Duration, flags []string, restore func(*serverProcess)) (worst diskLoss) {
+func loseDisks(t *testing.T, maxUptime time.Duration, flags []string, restore func(*serverProcess)) (worst diskLoss) {
 	s := &serverProcess{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -77,8 +77,8 @@ func loseDisks(t *testing.T, latest time.Duration, flags []string, restore func(
 	client := skeinv1connect.NewEventServiceClient(http.DefaultClient, "http://"+s.addr)
 	publishBase(t, client)
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
-	for round := range drillRounds {
-		acked := publishUntilKilled(t, s, client, round, latest/3+time.Duration(rng.Int64N(int64(latest-latest/3))))
+	for round := range lossesPerDrill {
+		acked := publishUntilKilled(t, s, client, round, maxUptime/3+time.Duration(rng.Int64N(int64(maxUptime-maxUptime/3))))
 		began := time.Now()
 		if err := os.RemoveAll(s.dataDir()); err != nil {
 			t.Fatal(err)
@@ -88,15 +88,15 @@ func loseDisks(t *testing.T, latest time.Duration, flags []string, restore func(
 		if err := s.start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l := diskLoss{acked: len(acked), restoring: restored.Sub(began), starting: time.Since(restored)}
-		l.countLost(t, s, round, acked)
+		loss := diskLoss{ackedCount: len(acked), restoreTime: restored.Sub(began), startTime: time.Since(restored)}
+		loss.countLost(t, s, round, acked)
 		t.Logf("round %d: %d facts acknowledged, %d lost, the first of them %.1f s before the disk; restored in %.1f s, ready %.1f s later",
-			round, l.acked, l.lost, l.window.Seconds(), l.restoring.Seconds(), l.starting.Seconds())
-		worst.lost, worst.window = max(worst.lost, l.lost), max(worst.window, l.window)
-		worst.restoring, worst.starting = max(worst.restoring, l.restoring), max(worst.starting, l.starting)
+			round, loss.ackedCount, loss.lostCount, loss.window.Seconds(), loss.restoreTime.Seconds(), loss.startTime.Seconds())
+		worst.lostCount, worst.window = max(worst.lostCount, loss.lostCount), max(worst.window, loss.window)
+		worst.restoreTime, worst.startTime = max(worst.restoreTime, loss.restoreTime), max(worst.startTime, loss.startTime)
 	}
-	t.Logf("worst of %d: RPO %.1f s (%d facts), RTO %.1f s", drillRounds, worst.window.Seconds(), worst.lost,
-		(worst.restoring + worst.starting).Seconds())
+	t.Logf("worst of %d: RPO %.1f s (%d facts), RTO %.1f s", lossesPerDrill, worst.window.Seconds(), worst.lostCount,
+		(worst.restoreTime + worst.startTime).Seconds())
 	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func loseDisks(t *testing.T, latest time.Duration, flags []string, restore func(
 func publishBase(t *testing.T, client skeinv1connect.EventServiceClient) {
 	t.Helper()
 	var list []*skeinv1.Event
-	for i := range drillBase {
+	for i := range baseFollows {
 		list = append(list, userFollowed(fmt.Sprint("base", i%5000), fmt.Sprint("user", i/5000)))
 	}
 	for part := range slices.Chunk(list, 1000) {
@@ -119,8 +119,8 @@ func publishBase(t *testing.T, client skeinv1connect.EventServiceClient) {
 
 // ackedFact is a fact that was acknowledged.
 type ackedFact struct {
-	who string
-	at  time.Time
+	follower string
+	ackedAt  time.Time
 }
 
 // publishUntilKilled publishes from several clients until the process is killed after a time, and returns
@@ -162,11 +162,11 @@ func (l *diskLoss) countLost(t *testing.T, s *serverProcess, round int, acked []
 		who, _, _ := strings.Cut(line, "\t")
 		there[who] = true
 	}
-	last := acked[len(acked)-1].at
+	last := acked[len(acked)-1].ackedAt
 	for _, a := range acked {
-		if !there[a.who] {
-			l.lost++
-			l.window = max(l.window, last.Sub(a.at))
+		if !there[a.follower] {
+			l.lostCount++
+			l.window = max(l.window, last.Sub(a.ackedAt))
 		}
 	}
 }

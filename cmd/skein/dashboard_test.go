@@ -37,8 +37,8 @@ type panel struct {
 
 // chartLine is one line of a panel.
 type chartLine struct {
-	name string
-	x, y []float64
+	name            string
+	seconds, values []float64
 }
 
 // queriesWithoutData are parts of queries that have no answer while all is well, or in a test so short.
@@ -56,48 +56,48 @@ func TestDashboardQueriesHaveFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d dashboard
-	if err := json.Unmarshal(data, &d); err != nil {
+	var board dashboard
+	if err := json.Unmarshal(data, &board); err != nil {
 		t.Fatal(err)
 	}
-	pictures, lasts := os.Getenv("SKEIN_PICTURES"), 15*time.Second
+	pictures, duration := os.Getenv("SKEIN_PICTURES"), 15*time.Second
 	if pictures != "" {
-		lasts = 90 * time.Second
+		duration = 90 * time.Second
 	}
-	p := startPrometheus(t)
+	prometheus := startPrometheus(t)
 	dir := t.TempDir()
-	w := startScraped(t, p, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--snapshots", filepath.Join(dir, "snapshots"),
+	service := startScraped(t, prometheus, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--snapshots", filepath.Join(dir, "snapshots"),
 		"--snapshot-every", "10s", "--audit-share", "0.2", "--log-max-bytes", "1GiB")
 	began := time.Now()
-	ctx, rest := context.WithTimeout(t.Context(), lasts)
-	defer rest()
+	ctx, stopTraffic := context.WithTimeout(t.Context(), duration)
+	defer stopTraffic()
 	var traffic sync.WaitGroup
 	for n := range uint64(2) {
-		traffic.Go(func() { (&auditTraffic{api: w.api}).publishUntilDone(ctx, t, n) })
-		traffic.Go(func() { sendReads(ctx, w.api, n) })
+		traffic.Go(func() { (&auditTraffic{api: service.api}).publishUntilDone(ctx, t, n) })
+		traffic.Go(func() { sendReads(ctx, service.api, n) })
 	}
-	watching, err := statuscmd.Scrape(t.Context(), w.api)
+	watching, err := statuscmd.Scrape(t.Context(), service.api)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := watching
 	for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
 		watching = last
-		if last, err = statuscmd.Scrape(t.Context(), w.api); err != nil {
+		if last, err = statuscmd.Scrape(t.Context(), service.api); err != nil {
 			t.Fatal(err)
 		}
 	}
 	screen := statuscmd.Screen("http://127.0.0.1:7411", watching, last)
 	traffic.Wait()
-	for i := range d.Panels {
-		for _, target := range d.Panels[i].Targets {
-			d.Panels[i].checkQuery(t, p, target.Expr, target.LegendFormat, began, time.Now())
+	for i := range board.Panels {
+		for _, target := range board.Panels[i].Targets {
+			board.Panels[i].checkQuery(t, prometheus, target.Expr, target.LegendFormat, began, time.Now())
 		}
 	}
 	if pictures == "" {
 		return
 	}
-	for name, svg := range map[string]string{"dashboard.svg": d.drawSVG(began), "status.svg": drawScreenSVG(screen)} {
+	for name, svg := range map[string]string{"dashboard.svg": board.drawSVG(began), "status.svg": drawScreenSVG(screen)} {
 		if err := os.WriteFile(filepath.Join(pictures, name), []byte(svg), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -106,15 +106,15 @@ func TestDashboardQueriesHaveFigures(t *testing.T) {
 
 // sendReads asks what a product asks, until the context ends.
 func sendReads(ctx context.Context, api *command.Client, seed uint64) {
-	w := eventGenerator{rand.New(rand.NewPCG(seed, 1))}
+	generator := eventGenerator{rand.New(rand.NewPCG(seed, 1))}
 	for tick := time.NewTicker(3 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-		a, b := w.randomUsers()
-		switch w.random.IntN(6) {
+		a, b := generator.randomUsers()
+		switch generator.random.IntN(6) {
 		case 0:
 			_, _ = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, HideSeen: true}))
 		case 1:
 			_, _ = api.Seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{
-				UserId: a, ItemIds: []string{w.randomItem(), w.randomItem(), w.randomItem()},
+				UserId: a, ItemIds: []string{generator.randomItem(), generator.randomItem(), generator.randomItem()},
 			}))
 		case 2:
 			_, _ = api.Counters().ListTrending(ctx, connect.NewRequest(&skeinv1.ListTrendingRequest{}))
@@ -160,10 +160,10 @@ func (pl *panel) checkQuery(t *testing.T, p *prometheusServer, expr, legend stri
 		}
 		for _, v := range r.Values {
 			if y, err := strconv.ParseFloat(fmt.Sprint(v[1]), 64); err == nil && y == y { // not NaN: nothing was observed
-				l.x, l.y = append(l.x, v[0].(float64)-float64(from.Unix())), append(l.y, y)
+				l.seconds, l.values = append(l.seconds, v[0].(float64)-float64(from.Unix())), append(l.values, y)
 			}
 		}
-		if len(l.x) > 0 {
+		if len(l.seconds) > 0 {
 			pl.lines = append(pl.lines, l)
 		}
 	}
@@ -204,8 +204,8 @@ func (d *dashboard) drawSVG(began time.Time) string {
 			html.EscapeString(p.Title))
 		most, until := 0.0, 1.0
 		for _, l := range p.lines {
-			for i := range l.x {
-				most, until = max(most, l.y[i]), max(until, l.x[i])
+			for i := range l.seconds {
+				most, until = max(most, l.values[i]), max(until, l.seconds[i])
 			}
 		}
 		if len(p.lines) == 0 {
@@ -223,8 +223,8 @@ func (d *dashboard) drawSVG(began time.Time) string {
 		for i, l := range p.lines {
 			color := colors[i%len(colors)]
 			fmt.Fprintf(&b, `<polyline stroke="%s" points="`, color)
-			for k := range l.x {
-				fmt.Fprintf(&b, "%.0f,%.1f ", left+width*l.x[k]/until, top+height-height*l.y[k]/most)
+			for k := range l.seconds {
+				fmt.Fprintf(&b, "%.0f,%.1f ", left+width*l.seconds[k]/until, top+height-height*l.values[k]/most)
 			}
 			b.WriteString("\"/>\n")
 			if i < 10 && legend-float64(x)+float64(6*len(l.name)) < 2*float64(w)-120 {

@@ -149,7 +149,7 @@ func TestComposeFileFitsTheProgram(t *testing.T) {
 // is not healthy.
 func TestHealthcheckFailsOnProblems(t *testing.T) {
 	const problem = `{"status":"ok","problems":["the log cannot be archived"]}`
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		name, flag, answer string
 		code               int
 		says               string
@@ -158,17 +158,17 @@ func TestHealthcheckFailsOnProblems(t *testing.T) {
 		{"with a problem", "--healthy", problem, exitFailed, "skein: the log cannot be archived"},
 		{"alive with a problem", "--alive", problem, exitOK, "problems"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/healthz" {
 					w.WriteHeader(http.StatusNotFound)
 				}
-				_, _ = w.Write([]byte(c.answer))
+				_, _ = w.Write([]byte(tt.answer))
 			}))
 			defer server.Close()
-			code, out, said := runInProcess("healthcheck", c.flag, "--server", server.URL)
-			if code != c.code || !strings.Contains(out+said, c.says) {
-				t.Errorf("expected exit code %d and %q, got %d %s%s", c.code, c.says, code, out, said)
+			code, out, said := runInProcess("healthcheck", tt.flag, "--server", server.URL)
+			if code != tt.code || !strings.Contains(out+said, tt.says) {
+				t.Errorf("expected exit code %d and %q, got %d %s%s", tt.code, tt.says, code, out, said)
 			}
 		})
 	}

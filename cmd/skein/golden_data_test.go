@@ -33,9 +33,9 @@ func TestMakeGoldenData(t *testing.T) {
 	if release == "" {
 		return // TestDataOfEveryReleaseIsServed checks what it has made
 	}
-	home := filepath.Join(goldenDir, release)
-	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("%s is there already: what a release has written does not change (%v)", home, err)
+	releaseDir := filepath.Join(goldenDir, release)
+	if _, err := os.Stat(releaseDir); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("%s is there already: what a release has written does not change (%v)", releaseDir, err)
 	}
 	dir := t.TempDir()
 	s := &serverProcess{t: t, dir: dir, flags: []string{
@@ -46,18 +46,18 @@ func TestMakeGoldenData(t *testing.T) {
 	}
 	publishGoldenEvents(t, s, "skein")
 	mustSkein(t, s, "skein", "", "snapshot", "--name", "golden")
-	kept := recordAnswers(t, s, "skein")
+	recorded := recordAnswers(t, s, "skein")
 	waitUntilArchived(t, s, "skein")
 	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(home, 0o750); err != nil {
+	if err := os.MkdirAll(releaseDir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(home, "answers.txt"), []byte(kept), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(releaseDir, "answers.txt"), []byte(recorded), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	packDir(t, filepath.Join(dir, "data"), filepath.Join(home, "data.tar.gz"))
+	packDir(t, filepath.Join(dir, "data"), filepath.Join(releaseDir, "data.tar.gz"))
 }
 
 // TestDataOfEveryReleaseIsServed starts this program on the data of every released version. It must
@@ -71,12 +71,12 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 		t.Fatalf("there is no golden data: %v, %v", versions, err)
 	}
 	for _, v := range versions {
-		home := filepath.Join(goldenDir, v.Name())
-		kept, err := os.ReadFile(filepath.Join(home, "answers.txt"))
+		releaseDir := filepath.Join(goldenDir, v.Name())
+		recorded, err := os.ReadFile(filepath.Join(releaseDir, "answers.txt"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for way, prepare := range map[string]func(t *testing.T, data string){
+		for source, prepare := range map[string]func(t *testing.T, data string){
 			"its stores": func(*testing.T, string) {},
 			"its snapshot": func(t *testing.T, data string) {
 				removeStores(t, data)
@@ -90,17 +90,17 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 				mustSkein(t, &serverProcess{}, "skein", "", "replay", "archive", "restore", "--data", data)
 			},
 		} {
-			t.Run(v.Name()+" "+way, func(t *testing.T) {
+			t.Run(v.Name()+" "+source, func(t *testing.T) {
 				t.Parallel()
 				s := &serverProcess{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepDataFlags...)}
 				data := s.dataDir()
-				unpackTo(t, filepath.Join(home, "data.tar.gz"), data)
+				unpackTo(t, filepath.Join(releaseDir, "data.tar.gz"), data)
 				prepare(t, data)
 				if err := s.start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				waitUntilRebuilt(t, s)
-				checkAnswers(t, s, "skein", string(kept), way == "its archive", nil)
+				checkAnswers(t, s, "skein", string(recorded), source == "its archive", nil)
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 				// It takes new facts, and continues with them after a restart.
 				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")

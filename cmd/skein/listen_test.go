@@ -25,7 +25,7 @@ func TestPprofListensOnlyOnLoopback(t *testing.T) {
 // TestConsoleIsServedOnLoopbackOrWithAccessControl demands that the console is not served where
 // strangers may reach it without credentials, and not with --no-console.
 func TestConsoleIsServedOnLoopbackOrWithAccessControl(t *testing.T) {
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		serve serveCmd
 		want  bool
 	}{
@@ -38,8 +38,8 @@ func TestConsoleIsServedOnLoopbackOrWithAccessControl(t *testing.T) {
 		{serveCmd{Listen: ":7411", accessFlags: accessFlags{JWKS: "keys"}}, true},
 		{serveCmd{Listen: ":7411", accessFlags: accessFlags{Tokens: "tokens"}, NoConsole: true}, false},
 	} {
-		if got, err := c.serve.servesConsole(t.Context()); err != nil || got != c.want {
-			t.Errorf("--listen %s, --tokens %q, --no-console=%v: %v, %v", c.serve.Listen, c.serve.Tokens, c.serve.NoConsole, got, err)
+		if got, err := tt.serve.servesConsole(t.Context()); err != nil || got != tt.want {
+			t.Errorf("--listen %s, --tokens %q, --no-console=%v: %v, %v", tt.serve.Listen, tt.serve.Tokens, tt.serve.NoConsole, got, err)
 		}
 	}
 }

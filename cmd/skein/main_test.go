@@ -152,7 +152,7 @@ func TestScripts(t *testing.T) {
 				ts.Check(err)
 				ts.Check(flipBit(ts.MkAbs(args[0]), args[1], n, ts.MkAbs("whole")))
 			},
-			"unflip": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(unflip(ts.MkAbs("whole"))) },
+			"unflip": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(restoreFlipped(ts.MkAbs("whole"))) },
 			"certificates": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ca := accesstest.NewAuthority(t)
 				for _, dir := range []string{"server", "client"} {

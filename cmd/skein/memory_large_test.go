@@ -20,28 +20,28 @@ import (
 
 // The history that the memory of a service is measured with.
 const (
-	memoryUsers   = 100_000
-	memoryFollows = 10 // of each user
+	historyUsers   = 100_000
+	followsPerUser = 10 // of each user
 )
 
 // TestImportRebuildAndVerifyFitIntoMemory demands that a process stays within --memory while it
 // imports, rebuilds and verifies, and that it gives back within two minutes what it needed for
 // that. Nothing in the test depends on the speed of the machine.
 func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		memory string
-		// limit and after are the most that may be resident, at any time and two minutes after the
+		// maxResident and after are the most that may be resident, at any time and two minutes after the
 		// work, in bytes.
-		limit, after int64
+		maxResident, maxResidentAfter int64
 	}{
 		{"512MiB", 512 << 20, 448 << 20},
 		{"auto", maxAutoMemory, 704 << 20},
 	} {
-		t.Run(c.memory, func(t *testing.T) {
+		t.Run(tt.memory, func(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "follows.csv")
-			writeManyFollows(t, file)
-			s := &serverProcess{t: t, dir: dir, flags: []string{"--memory", c.memory, "--log-level", "warn"}}
+			writeFollowHistory(t, file)
+			s := &serverProcess{t: t, dir: dir, flags: []string{"--memory", tt.memory, "--log-level", "warn"}}
 			if err := s.start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -57,17 +57,17 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 				}
 				peak := s.residentBytes(t, "VmHWM")
 				t.Logf("%s: %v, at most %d MiB, now %d MiB", name, time.Since(began).Round(time.Second), peak>>20, s.residentBytes(t, "VmRSS")>>20)
-				if most := c.limit / 10 * 11; peak > most {
+				if most := tt.maxResident / 10 * 11; peak > most {
 					t.Errorf("%s took %d MiB of %d", name, peak>>20, most>>20)
 				}
 			}
 			phase("import", "import", "follows", file)
-			s.waitUntilReleased(t, c.after)
+			s.waitUntilReleased(t, tt.maxResidentAfter)
 			for _, name := range []string{"graph", "inbox", "counters"} {
 				phase("rebuild of "+name, "replay", "rebuild", name)
 			}
 			phase("verification", "replay", "verify")
-			s.waitUntilReleased(t, c.after)
+			s.waitUntilReleased(t, tt.maxResidentAfter)
 			phase("another import", "import", "follows", file, "--restart", "--source", "again")
 		})
 	}
@@ -98,7 +98,7 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 // grows by about as much again, because the collector lets garbage grow up to the size of what is
 // in use.
 func TestNotificationWatchersFitIntoMemory(t *testing.T) {
-	const watchers, rounds, most = 5000, 5, int64(200_000_000)
+	const watchers, rounds, maxBytes = 5000, 5, int64(200_000_000)
 	s := startServer(t.Context(), t, "--memory", "2GiB", "--log-level", "warn")
 	a := &attacker{t: t, addr: s.addr}
 
@@ -124,8 +124,8 @@ func TestNotificationWatchersFitIntoMemory(t *testing.T) {
 	a.waitForMetric(t.Context(), fmt.Sprint(`skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `, watchers))
 	a.waitUntilIdle(t.Context())
 	open := s.residentBytes(t, "VmRSS")
-	if open-before > most {
-		t.Errorf("the streams took %d bytes, expected at most %d", open-before, most)
+	if open-before > maxBytes {
+		t.Errorf("the streams took %d bytes, expected at most %d", open-before, maxBytes)
 	}
 
 	followAll()
@@ -137,8 +137,8 @@ func TestNotificationWatchersFitIntoMemory(t *testing.T) {
 	}
 }
 
-// writeManyFollows writes a file of follows: some users have many followers, most few.
-func writeManyFollows(t *testing.T, path string) {
+// writeFollowHistory writes a file of follows: some users have many followers, most few.
+func writeFollowHistory(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
@@ -148,10 +148,10 @@ func writeManyFollows(t *testing.T, path string) {
 	w := bufio.NewWriter(f)
 	fmt.Fprintln(w, "follower,user")
 	rng := rand.New(rand.NewPCG(7, 7))
-	for user := range memoryUsers {
-		for n, seen := 0, map[int]bool{user: true}; n < memoryFollows; {
+	for user := range historyUsers {
+		for n, seen := 0, map[int]bool{user: true}; n < followsPerUser; {
 			share := rng.Float64()
-			if other := int(share * share * share * memoryUsers); !seen[other] {
+			if other := int(share * share * share * historyUsers); !seen[other] {
 				seen[other], n = true, n+1
 				fmt.Fprintf(w, "user%d,user%d\n", user, other)
 			}

@@ -22,7 +22,7 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 	shared := func(limit, cache, queries, ring, rebuild, shadow, requests int64) service.Memory {
 		return service.Memory{Limit: limit - rebuild - shadow, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
 	}
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		memory, cache, queries, rebuild string
 		available                       int64
 		static                          bool
@@ -38,7 +38,7 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 		for _, s := range []struct {
 			text string
 			of   *memorySetting
-		}{{c.memory, &memory}, {c.cache, &cache}, {c.queries, &queries}, {c.rebuild, &rebuild}} {
+		}{{tt.memory, &memory}, {tt.cache, &cache}, {tt.queries, &queries}, {tt.rebuild, &rebuild}} {
 			if err := s.of.UnmarshalText([]byte(s.text)); err != nil {
 				t.Fatal(err)
 			}
@@ -46,12 +46,12 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 				t.Errorf("%s is written as %v", s.text, s.of)
 			}
 		}
-		total, err := totalMemory(memory, c.available)
+		total, err := totalMemory(memory, tt.available)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err := planMemory(total, c.static, cache, queries, rebuild); err != nil || p != c.want {
-			t.Errorf("%+v: %+v, %v", c, p, err)
+		if plan, err := planMemory(total, tt.static, cache, queries, rebuild); err != nil || plan != tt.want {
+			t.Errorf("%+v: %+v, %v", tt, plan, err)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 // TestFeedStreamLimitFollowsMemory demands that --memory determines how many streams of WatchFeed
 // are admitted.
 func TestFeedStreamLimitFollowsMemory(t *testing.T) {
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		memory int64
 		want   int
 	}{
@@ -67,8 +67,8 @@ func TestFeedStreamLimitFollowsMemory(t *testing.T) {
 		{maxAutoMemory, 4096},
 		{16 << 30, 10_000},
 	} {
-		if got := maxFeedWatchStreams(c.memory); got != c.want {
-			t.Errorf("with %d bytes: expected %d streams, got %d", c.memory, c.want, got)
+		if got := maxFeedWatchStreams(tt.memory); got != tt.want {
+			t.Errorf("with %d bytes: expected %d streams, got %d", tt.memory, tt.want, got)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestInvalidMemoryIsRefused(t *testing.T) {
 // the process, of both cgroup versions.
 func TestAvailableMemoryIsTheLowestLimit(t *testing.T) {
 	const machine = 4 << 20
-	for name, c := range map[string]struct {
+	for name, tt := range map[string]struct {
 		machine int64
 		files   map[string]string
 		want    int64
@@ -122,7 +122,7 @@ func TestAvailableMemoryIsTheLowestLimit(t *testing.T) {
 		}, 3 << 20},
 	} {
 		root := t.TempDir()
-		for file, text := range c.files {
+		for file, text := range tt.files {
 			file = filepath.Join(root, file)
 			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 				t.Fatal(err)
@@ -131,8 +131,8 @@ func TestAvailableMemoryIsTheLowestLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := availableMemory(c.machine, root); got != c.want {
-			t.Error(name, fmt.Sprint(got), c.want)
+		if got := availableMemory(tt.machine, root); got != tt.want {
+			t.Error(name, fmt.Sprint(got), tt.want)
 		}
 	}
 }

@@ -75,8 +75,8 @@ func refusalDetails(t *testing.T, err error) (reason, id string) {
 // service, and demands that a running operation continues after a restart.
 func TestOperationsContinueAfterRestart(t *testing.T) {
 	t.Parallel()
-	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), newControlledOperation()
-	withRehearsal := func(o *service.Options) { o.OfferedOperations = r.offer }
+	dir, logger, operation := t.TempDir(), slog.New(slog.DiscardHandler), newControlledOperation()
+	withRehearsal := func(o *service.Options) { o.OfferedOperations = operation.offer }
 	api, stop := startService(t, dir, logger, withRehearsal)
 	admin := api.Admin()
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
@@ -88,7 +88,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	want := operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
 	}
-	if diff := cmp.Diff(want, <-r.started); diff != "" {
+	if diff := cmp.Diff(want, <-operation.started); diff != "" {
 		t.Error(diff)
 	}
 	id := started.Msg.GetOperation().GetOperationId()
@@ -111,7 +111,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	api, stop = startService(t, dir, logger, withRehearsal)
 	defer stop()
 	want.Resumed = true
-	if diff := cmp.Diff(want, <-r.started); diff != "" {
+	if diff := cmp.Diff(want, <-operation.started); diff != "" {
 		t.Error(diff)
 	}
 	stream, err := api.Admin().WatchOperation(t.Context(), connect.NewRequest(&skeinv1.WatchOperationRequest{OperationId: id}))
@@ -119,7 +119,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	r.results <- nil
+	operation.results <- nil
 	var last *skeinv1.Operation
 	for stream.Receive() {
 		last = stream.Msg().GetOperation()
@@ -152,26 +152,26 @@ func checkRunMatches(t *testing.T, wantCode int, pattern string, args ...string)
 // failures, and return the exit code for them.
 func TestReplayCommandsReportOutcome(t *testing.T) {
 	t.Parallel()
-	r := newControlledOperation()
-	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = r.offer })
+	operation := newControlledOperation()
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = operation.offer })
 	defer stop()
 	server := "--server=" + api.URL
 	check := func(wantCode int, wantOut, wantErr string, args ...string) (out string) {
 		t.Helper()
 		return checkRun(t, wantCode, wantOut, wantErr, append(args, server)...)
 	}
-	r.results <- nil
+	operation.results <- nil
 	check(0, "7 rows, as told", "rebuild of graph (operation 2", "replay", "rebuild", "graph", "--share=0.5")
-	if o := <-r.started; o.Share != 0.5 || len(o.Partitions) != 0 {
+	if o := <-operation.started; o.Share != 0.5 || len(o.Partitions) != 0 {
 		t.Errorf("%+v", o)
 	}
 	// What differs is a failure, with its report.
-	r.results <- errors.New("2 rows of inbox differ")
+	operation.results <- errors.New("2 rows of inbox differ")
 	check(1, "7 rows, as told", "failed: 2 rows of inbox differ", "replay", "verify")
-	<-r.started
-	r.results <- errors.New("2 rows of inbox differ")
+	<-operation.started
+	operation.results <- errors.New("2 rows of inbox differ")
 	check(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json", "--partition=3", "--partition=4")
-	if o := <-r.started; len(o.Partitions) != 2 {
+	if o := <-operation.started; len(o.Partitions) != 2 {
 		t.Errorf("%+v", o)
 	}
 	check(1, "", "is no projection of this service: it has counters, graph, inbox, notifications, seen", "replay", "verify", "nothing")
@@ -181,7 +181,7 @@ func TestReplayCommandsReportOutcome(t *testing.T) {
 	check(1, "", "share", "replay", "rebuild", "graph", "--share=2")
 
 	id := strings.TrimSpace(check(0, "", "started", "replay", "rebuild", "seen", "--no-wait"))
-	<-r.started
+	<-operation.started
 	check(0, "4 of 10 rows", "", "replay", "operations")
 	if out := check(0, id, "", "replay", "operations", "--kind=rebuild", "--limit=1"); strings.Contains(out, "verify") {
 		t.Error(out)

@@ -151,7 +151,7 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, as := range []struct {
+	for _, tt := range []struct {
 		user string
 		work func(t *testing.T, user string, logger *slog.Logger)
 	}{
@@ -165,16 +165,16 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 		{"replacer", func(t *testing.T, user string, _ *slog.Logger) { n.replaceStream(t, user, fmt.Sprint(archive)) }},
 		{"publisher", n.appendEvent},
 	} {
-		if !t.Run(as.user, func(t *testing.T) {
+		if !t.Run(tt.user, func(t *testing.T) {
 			var log syncBuffer
 			t.Cleanup(func() {
 				if t.Failed() {
 					t.Log(log.String())
 				}
 			})
-			as.work(t, as.user, slog.New(slog.NewTextHandler(&log, nil)))
+			tt.work(t, tt.user, slog.New(slog.NewTextHandler(&log, nil)))
 			text := log.String()
-			if as.user == "archiver" { // it also tries what it may not
+			if tt.user == "archiver" { // it also tries what it may not
 				text = strings.ReplaceAll(text, "$JS.API.STREAM.INFO.KV_skein-cluster-", "")
 			}
 			if strings.Contains(text, events.ErrForbidden.Error()+": to publish to $") || strings.Contains(text, "level=ERROR") {
@@ -352,7 +352,7 @@ func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
 func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 	t.Parallel()
 	n := startNATSWithUsers(t)
-	deeds := map[string][]string{
+	actions := map[string][]string{
 		"publish":   {"skein.log"},
 		"read":      {"$JS.API.STREAM.MSG.GET.SKEIN", "$JS.API.CONSUMER.CREATE.SKEIN.x", "$JS.API.CONSUMER.MSG.NEXT.SKEIN.x"},
 		"create":    {"$JS.API.STREAM.CREATE.SKEIN"},
@@ -380,7 +380,7 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 		refused := make(chan string, 1)
 		nc := n.connect(user, inboxPrefix(user), func(err error) { refused <- err.Error() })
 		// Refusals are reported in order: every subject that was not refused before the last one is permitted.
-		forbidden := func(send func() error) bool {
+		isForbidden := func(send func() error) bool {
 			t.Helper()
 			const last = "nobody.may"
 			if err := errors.Join(send(), nc.Publish(last, nil)); err != nil {
@@ -395,22 +395,22 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 			}
 			return found
 		}
-		for deed, subjects := range deeds {
-			may := 0
+		for action, subjects := range actions {
+			permitted := 0
 			for _, subject := range subjects {
-				if !forbidden(func() error { return nc.PublishRequest(subject, inboxPrefix(user)+".x", []byte("{")) }) {
-					may++
+				if !isForbidden(func() error { return nc.PublishRequest(subject, inboxPrefix(user)+".x", []byte("{")) }) {
+					permitted++
 				}
 			}
-			if may == len(subjects) {
-				got[user] = append(got[user], deed)
-			} else if may > 0 {
-				t.Errorf("%s may %s in part", user, deed)
+			if permitted == len(subjects) {
+				got[user] = append(got[user], action)
+			} else if permitted > 0 {
+				t.Errorf("%s may %s in part", user, action)
 			}
 		}
 		slices.Sort(got[user])
 		for _, inbox := range []string{"_INBOX.>", "_INBOX_root.>", "skein.>", "$JS.ACK.>", ">"} {
-			if !forbidden(func() error { _, err := nc.SubscribeSync(inbox); return err }) {
+			if !isForbidden(func() error { _, err := nc.SubscribeSync(inbox); return err }) {
 				t.Errorf("%s may subscribe to %s", user, inbox)
 			}
 		}

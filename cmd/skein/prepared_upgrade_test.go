@@ -58,13 +58,13 @@ func (l *restartLoad) start(ctx context.Context) {
 	l.running.Go(func() { l.repeat(func() { l.publish(ctx) }) })
 }
 
-func (l *restartLoad) repeat(do func()) {
+func (l *restartLoad) repeat(step func()) {
 	for {
 		select {
 		case <-l.stop:
 			return
 		default:
-			do()
+			step()
 		}
 	}
 }

@@ -35,8 +35,8 @@ type redisPeer struct {
 	addr string
 }
 
-// errEnded is that a redis-server did not start, but ended.
-var errEnded = errors.New("redis-server ended")
+// errRedisEnded is that a redis-server did not start, but ended.
+var errRedisEnded = errors.New("redis-server ended")
 
 // startRedisPeer starts a redis-server on a directory and waits until it has loaded what is there.
 // It ends with the test.
@@ -68,47 +68,47 @@ func startRedisPeer(t *testing.T, dir string, args ...string) (*redisPeer, error
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	died := false
+	hasEnded := false
 	err = eventually(t.Context(), func(ctx context.Context) error {
 		select {
 		case <-ended:
-			died = true
+			hasEnded = true
 			return nil
 		default:
 			return client.Ping(ctx).Err()
 		}
 	})
-	if died {
-		err = errEnded
+	if hasEnded {
+		err = errRedisEnded
 	}
 	return &redisPeer{client, addr}, err
 }
 
-// importing is a mapping beside a Redis and a service.
-type importing struct {
-	t       *testing.T
-	mapping string
-	redis   string
-	service string
+// redisImport is a mapping beside a Redis and a service.
+type redisImport struct {
+	t           *testing.T
+	mappingPath string
+	redisURL    string
+	serviceURL  string
 }
 
-func newImporting(t *testing.T, redis *redisPeer, service *serverProcess, mapping string) *importing {
+func newRedisImport(t *testing.T, redis *redisPeer, service *serverProcess, mapping string) *redisImport {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mapping.yaml")
 	if err := os.WriteFile(path, []byte(mapping), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &importing{t, path, "redis://" + redis.addr, "http://" + service.addr}
+	return &redisImport{t, path, "redis://" + redis.addr, "http://" + service.addr}
 }
 
-// command is skein import redis.
-func (i *importing) command(ctx context.Context, args ...string) *exec.Cmd {
-	args = append([]string{"import", "redis", i.mapping, "--redis", i.redis, "--server", i.service, "--commands", "0", "--max-rejects", "100%", "--json"}, args...)
+// newCommand is skein import redis.
+func (i *redisImport) newCommand(ctx context.Context, args ...string) *exec.Cmd {
+	args = append([]string{"import", "redis", i.mappingPath, "--redis", i.redisURL, "--server", i.serviceURL, "--commands", "0", "--max-rejects", "100%", "--json"}, args...)
 	return exec.CommandContext(ctx, "skein", args...)
 }
 
-// imported is what an import reports.
-type imported struct {
+// importReport is what an import reports.
+type importReport struct {
 	Found, New, Published, Rejected, Gone, Run uint64
 	Scanned, Unmatched, Vanished               uint64
 	Rejects                                    string
@@ -119,28 +119,28 @@ type imported struct {
 	Code        int
 }
 
-var differences = regexp.MustCompile(`: (\d+) differences \((\d+) missing, (\d+) extra, (\d+) other times, (\d+) other texts, (\d+) other counts, 0 out of order\)`)
+var differenceCounts = regexp.MustCompile(`: (\d+) differences \((\d+) missing, (\d+) extra, (\d+) other times, (\d+) other texts, (\d+) other counts, 0 out of order\)`)
 
-// anyCode stands for any exit code.
-const anyCode = -1
+// anyExitCode stands for any exit code.
+const anyExitCode = -1
 
 // run runs the command to its end, and demands its exit code.
-func (i *importing) run(code int, args ...string) imported {
+func (i *redisImport) run(code int, args ...string) importReport {
 	i.t.Helper()
-	cmd := i.command(i.t.Context(), args...)
+	cmd := i.newCommand(i.t.Context(), args...)
 	var out, text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &text
 	err := cmd.Run()
-	if got := cmd.ProcessState.ExitCode(); got != code && code != anyCode {
+	if got := cmd.ProcessState.ExitCode(); got != code && code != anyExitCode {
 		i.t.Fatalf("%v: exit code %d, want %d: %v\n%s%s", args, got, code, err, out.String(), text.String())
 	}
-	r := imported{Text: out.String() + text.String(), Code: cmd.ProcessState.ExitCode()}
+	r := importReport{Text: out.String() + text.String(), Code: cmd.ProcessState.ExitCode()}
 	if line, _, ok := strings.Cut(out.String(), "\n"); ok && strings.HasPrefix(line, "{") {
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			i.t.Fatal(err)
 		}
 	}
-	if found := differences.FindStringSubmatch(text.String()); found != nil {
+	if found := differenceCounts.FindStringSubmatch(text.String()); found != nil {
 		for n := range r.Differences {
 			r.Differences[n], _ = strconv.Atoi(found[n+1])
 		}
@@ -212,11 +212,11 @@ func TestRedisImportContinuesAndIsComplete(t *testing.T) {
 	}
 	fillRedis(t, r, large)
 	service := startServer(t.Context(), t)
-	i := newImporting(t, r, service, manyMapping)
+	i := newRedisImport(t, r, service, manyMapping)
 	rng := rand.New(rand.NewPCG(5, 0))
 	for range 6 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(600))*time.Millisecond)
-		_ = i.command(ctx, "--page", "100").Run() // killed
+		_ = i.newCommand(ctx, "--page", "100").Run() // killed
 		cancel()
 	}
 	got := i.run(0, "--compare", "--page", "100")
@@ -262,7 +262,7 @@ func TestRedisBoardWithoutTitleIsImported(t *testing.T) {
 	if err := r.HSet(ctx, "boards:ann", "bread", "", "cakes", "Cakes: sweet").Err(); err != nil {
 		t.Fatal(err)
 	}
-	i := newImporting(t, r, startServer(t.Context(), t), "rules:\n- {means: boards, key: \"boards:{owner}\", field: \"{board}\", value: \"{title...}\"}\n")
+	i := newRedisImport(t, r, startServer(t.Context(), t), "rules:\n- {means: boards, key: \"boards:{owner}\", field: \"{board}\", value: \"{title...}\"}\n")
 	if got := i.run(0, "--compare", "--max-rejects", "0"); got.Found != 2 || got.Rejected != 0 || got.Differences != [6]int{} {
 		t.Errorf("an empty title: %+v", got)
 	}
@@ -292,8 +292,8 @@ const filesMapping = `rules:
 - {means: served, key: "{user...}", element: "{item...}"}
 `
 
-// redisFileEnv names a folder with RDB and AOF files and, in expected/, what they contain.
-const redisFileEnv = "SKEIN_REDIS_DATA"
+// redisFilesVar names a folder with RDB and AOF files and, in expected/, what they contain.
+const redisFilesVar = "SKEIN_REDIS_DATA"
 
 // expectedKey is a key of a file.
 type expectedKey struct {
@@ -306,9 +306,9 @@ type expectedKey struct {
 // files that Redis loads is in the service or in the rejects, and that the comparison finds only
 // the differences that the test makes.
 func TestRedisFilesAreImportedOrRejected(t *testing.T) {
-	folder := os.Getenv(redisFileEnv)
+	folder := os.Getenv(redisFilesVar)
 	if folder == "" {
-		t.Logf("LEFT OUT: %s names no folder with RDB and AOF files", redisFileEnv)
+		t.Logf("LEFT OUT: %s names no folder with RDB and AOF files", redisFilesVar)
 		return
 	}
 	var files []string
@@ -319,23 +319,23 @@ func TestRedisFilesAreImportedOrRejected(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	var all filesFigures
+	var totals fileTotals
 	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) { all.file(t, folder, file) })
+		t.Run(filepath.Base(file), func(t *testing.T) { totals.importFile(t, folder, file) })
 	}
 	t.Logf("%d files, %d loaded with %d databases and %d keys; %d sorted sets with %d members: %d imported with their scores, "+
-		"%d rejected; %d differences found of %d seeded", len(files), all.loaded, all.databases, all.keys, all.sets, all.members,
-		all.taken, all.rejected, all.found, all.seeded)
-	if all.loaded == 0 || all.members != all.taken+all.rejected || all.found != all.seeded {
-		t.Errorf("not everything is accounted for: %+v", all)
+		"%d rejected; %d differences found of %d seeded", len(files), totals.loaded, totals.databases, totals.keys, totals.sets, totals.members,
+		totals.imported, totals.rejected, totals.differencesFound, totals.differencesMade)
+	if totals.loaded == 0 || totals.members != totals.imported+totals.rejected || totals.differencesFound != totals.differencesMade {
+		t.Errorf("not everything is accounted for: %+v", totals)
 	}
 }
 
-type filesFigures struct {
-	loaded, databases, keys, sets, members, taken, rejected, seeded, found int
+type fileTotals struct {
+	loaded, databases, keys, sets, members, imported, rejected, differencesMade, differencesFound int
 }
 
-func (a *filesFigures) file(t *testing.T, folder, file string) {
+func (totals *fileTotals) importFile(t *testing.T, folder, file string) {
 	name := filepath.Base(filepath.Dir(file)) + "__" + filepath.Base(file)
 	data, err := os.ReadFile(filepath.Join(folder, "expected", name+".json.gz"))
 	expected := err == nil
@@ -356,7 +356,7 @@ func (a *filesFigures) file(t *testing.T, folder, file string) {
 	if err != nil || !expected {
 		t.Fatalf("%s: loaded: %v; expected to be: %t", name, err, expected)
 	}
-	a.loaded++
+	totals.loaded++
 	unpacked, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
@@ -366,26 +366,26 @@ func (a *filesFigures) file(t *testing.T, folder, file string) {
 		t.Fatal(err)
 	}
 	for db, keys := range databases {
-		a.databases++
-		a.keys += len(keys)
-		a.database(t, r, db, keys)
+		totals.databases++
+		totals.keys += len(keys)
+		totals.importDatabase(t, r, db, keys)
 	}
 }
 
-// database imports one database of a file into a service of its own.
-func (a *filesFigures) database(t *testing.T, r *redisPeer, db string, keys []expectedKey) {
+// importDatabase imports one database of a file into a service of its own.
+func (totals *fileTotals) importDatabase(t *testing.T, r *redisPeer, db string, keys []expectedKey) {
 	service := startServer(t.Context(), t)
-	i := newImporting(t, r, service, filesMapping)
-	i.redis += "/" + db
-	got := i.run(anyCode, "--compare")
+	i := newRedisImport(t, r, service, filesMapping)
+	i.redisURL += "/" + db
+	got := i.run(anyExitCode, "--compare")
 	if failed := got.Code != 0; failed != (got.Found == 0) || got.Differences != [6]int{} {
 		t.Errorf("database %s: exit code %d\n%s", db, got.Code, got.Text)
 	}
 	if got.Scanned < uint64(len(keys)) {
 		t.Errorf("database %s: %d keys scanned of %d", db, got.Scanned, len(keys))
 	}
-	rejected := rejectsOf(t, got.Rejects)
-	graph := skeinv1connect.NewGraphServiceClient(http.DefaultClient, i.service)
+	rejected := readRejects(t, got.Rejects)
+	graph := skeinv1connect.NewGraphServiceClient(http.DefaultClient, i.serviceURL)
 	for _, k := range keys {
 		if k.Type != "zset" {
 			continue
@@ -394,9 +394,9 @@ func (a *filesFigures) database(t *testing.T, r *redisPeer, db string, keys []ex
 		if err := json.Unmarshal(k.Value, &pairs); err != nil {
 			t.Fatal(err)
 		}
-		a.sets++
-		a.members += len(pairs)
-		times := followersOf(t, graph, k.Key)
+		totals.sets++
+		totals.members += len(pairs)
+		times := readFollowTimes(t, graph, k.Key)
 		for _, p := range pairs {
 			score, err := strconv.ParseFloat(p[1], 64)
 			if err != nil {
@@ -405,9 +405,9 @@ func (a *filesFigures) database(t *testing.T, r *redisPeer, db string, keys []ex
 			at, ok := times[p[0]]
 			switch {
 			case ok && at == int64(math.Round(score*1000)):
-				a.taken++
+				totals.imported++
 			case !ok && rejected[k.Key+"\t"+p[0]]:
-				a.rejected++
+				totals.rejected++
 			default:
 				t.Errorf("%s: member %q with score %s: in the service %t since %d µs", k.Key, p[0], p[1], ok, at)
 			}
@@ -416,12 +416,12 @@ func (a *filesFigures) database(t *testing.T, r *redisPeer, db string, keys []ex
 		if len(times) > 0 {
 			t.Errorf("%s has members that nobody expects: %v", k.Key, times)
 		}
-		a.seed(t, r, db, k.Key, followersOf(t, graph, k.Key), i)
+		totals.makeDifferences(t, r, db, k.Key, readFollowTimes(t, graph, k.Key), i)
 	}
 }
 
-// rejectsOf are the rejected elements, by key and element.
-func rejectsOf(t *testing.T, path string) map[string]bool {
+// readRejects are the rejected elements, by key and element.
+func readRejects(t *testing.T, path string) map[string]bool {
 	rejected := map[string]bool{}
 	if path == "" {
 		return rejected
@@ -442,8 +442,8 @@ func rejectsOf(t *testing.T, path string) map[string]bool {
 	return rejected
 }
 
-// followersOf asks for all followers and since when, in microseconds.
-func followersOf(t *testing.T, graph skeinv1connect.GraphServiceClient, user string) map[string]int64 {
+// readFollowTimes asks for all followers and since when, in microseconds.
+func readFollowTimes(t *testing.T, graph skeinv1connect.GraphServiceClient, user string) map[string]int64 {
 	t.Helper()
 	times := map[string]int64{}
 	for token := ""; ; {
@@ -465,43 +465,43 @@ func followersOf(t *testing.T, graph skeinv1connect.GraphServiceClient, user str
 	}
 }
 
-// seed changes a sorted set in three ways, one after the other, and takes each back.
-func (a *filesFigures) seed(t *testing.T, r *redisPeer, db, key string, times map[string]int64, i *importing) {
+// makeDifferences changes a sorted set in three ways, one after the other, and takes each back.
+func (totals *fileTotals) makeDifferences(t *testing.T, r *redisPeer, db, key string, times map[string]int64, i *redisImport) {
 	if len(times) == 0 {
 		return
 	}
-	some := ""
+	firstMember := ""
 	for member := range times {
-		if some == "" || member < some {
-			some = member
+		if firstMember == "" || member < firstMember {
+			firstMember = member
 		}
 	}
-	score := r.inDatabase(t, db, "ZSCORE", key, some)
+	score := r.runInDatabase(t, db, "ZSCORE", key, firstMember)
 	for _, change := range []struct {
 		do, undo []any
 		at       int
 	}{
 		{[]any{"ZADD", key, "5", "seeded"}, []any{"ZREM", key, "seeded"}, 1},
-		{[]any{"ZREM", key, some}, []any{"ZADD", key, score, some}, 2},
-		{[]any{"ZADD", key, "7.5", some}, []any{"ZADD", key, score, some}, 3},
+		{[]any{"ZREM", key, firstMember}, []any{"ZADD", key, score, firstMember}, 2},
+		{[]any{"ZADD", key, "7.5", firstMember}, []any{"ZADD", key, score, firstMember}, 3},
 	} {
-		a.seeded++
-		r.inDatabase(t, db, change.do...)
+		totals.differencesMade++
+		r.runInDatabase(t, db, change.do...)
 		// Each follow is seen from both sides.
 		want := [6]int{2}
 		want[change.at] = 2
 		if got := i.run(1, "--compare-only"); got.Differences == want {
-			a.found++
+			totals.differencesFound++
 		} else {
 			t.Errorf("%v: differences %v, want %v\n%s", change.do, got.Differences, want, got.Text)
 		}
-		r.inDatabase(t, db, change.undo...)
+		r.runInDatabase(t, db, change.undo...)
 	}
 	i.run(0, "--compare-only")
 }
 
-// inDatabase does a command in a database.
-func (r *redisPeer) inDatabase(t *testing.T, db string, args ...any) string {
+// runInDatabase does a command in a database.
+func (r *redisPeer) runInDatabase(t *testing.T, db string, args ...any) string {
 	t.Helper()
 	conn := r.Conn()
 	defer conn.Close()

@@ -39,20 +39,20 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 			t.Error(err)
 		}
 	}()
-	b, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
+	archiveBucket, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := archive.Open(t.Context(), b, log.ID())
+	logArchive, err := archive.Open(t.Context(), archiveBucket, log.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.SetArchive(a)
-	w := a.Writer()
-	if err := w.Add(readLog(t.Context(), t, log)...); err != nil {
+	log.SetArchive(logArchive)
+	writer := logArchive.Writer()
+	if err := writer.Add(readLog(t.Context(), t, log)...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Seal(t.Context()); err != nil {
+	if _, err := writer.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -89,11 +89,11 @@ func checkFollowees(t *testing.T, api *command.Client, want ...string) {
 	}
 }
 
-func checkRun(t *testing.T, code int, out, said string, args ...string) string {
+func checkRun(t *testing.T, wantCode int, wantOut, wantErr string, args ...string) string {
 	t.Helper()
-	gotCode, gotOut, gotSaid := runInProcess(args...)
-	if gotCode != code || !strings.Contains(gotOut, out) || !strings.Contains(gotSaid, said) {
-		t.Errorf("skein %v: exit code %d, not %d\n%s%s\nshould have %q and %q", args, gotCode, code, gotOut, gotSaid, out, said)
+	gotCode, gotOut, gotErr := runInProcess(args...)
+	if gotCode != wantCode || !strings.Contains(gotOut, wantOut) || !strings.Contains(gotErr, wantErr) {
+		t.Errorf("skein %v: exit code %d, not %d\n%s%s\nshould have %q and %q", args, gotCode, wantCode, gotOut, gotErr, wantOut, wantErr)
 	}
 	return gotOut
 }
@@ -182,9 +182,9 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	out = checkRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
-	var done replaycmd.RestoredLog
-	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || len(done.Stores) != 0 || done.Note != "" {
-		t.Errorf("%+v, %v", done, err)
+	var report replaycmd.RestoredLog
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Head != 2 || len(report.Stores) != 0 || report.Note != "" {
+		t.Errorf("%+v, %v", report, err)
 	}
 	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(again) != 1 {
 		t.Errorf("moved: %v", again)
@@ -213,11 +213,11 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	if err != nil || len(segments) != 1 {
 		t.Fatal(segments, err)
 	}
-	whole, err := os.ReadFile(segments[0])
+	intact, err := os.ReadFile(segments[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	flipped := slices.Clone(whole)
+	flipped := slices.Clone(intact)
 	flipped[len(flipped)/2] ^= 1
 	if err := os.WriteFile(segments[0], flipped, 0o600); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	}
 
 	// Bytes after the end of a segment are reported, but are not needed.
-	if err := os.WriteFile(segments[0], append(whole, 0), 0o600); err != nil {
+	if err := os.WriteFile(segments[0], append(intact, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	checkRun(t, 1, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
@@ -321,9 +321,9 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := checkRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
-	var done replaycmd.RestoredLog
-	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || done.Repeats == nil || done.Repeats.From >= done.Repeats.To {
-		t.Errorf("%+v, %v", done, err)
+	var report replaycmd.RestoredLog
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Head != 2 || report.Repeats == nil || report.Repeats.From >= report.Repeats.To {
+		t.Errorf("%+v, %v", report, err)
 	}
 	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
 }

@@ -40,10 +40,10 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 		}()
 		stores = append(stores, s)
 	}
-	k := snapshot.New(snapshot.Options{
+	snapshots := snapshot.New(snapshot.Options{
 		Bucket: b, Scratch: filepath.Join(dir, "scratch"), Stores: func() []snapshot.Store { return stores },
 	})
-	if _, err := k.Take(t.Context(), name, nil, nil); err != nil {
+	if _, err := snapshots.Take(t.Context(), name, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,7 +68,7 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	way := "the file brought back"
 	want := []uint32{1, 1, 1}
 	if e.random.IntN(2) == 0 {
-		err = errors.Join(e.process.stopGracefully(), unflip(keep), e.process.start())
+		err = errors.Join(e.process.stopGracefully(), restoreFlipped(keep), e.process.start())
 	} else {
 		way, want = "accepted", []uint32{1, 0, 1}
 		err = e.acceptHole(lost)

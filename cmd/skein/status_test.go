@@ -71,26 +71,26 @@ func TestStatusReportsUnreachableLog(t *testing.T) {
 func TestStatusShowsRunningOperations(t *testing.T) {
 	t.Parallel()
 	var running *service.Service
-	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.OfferedOperations = func(a *service.Service) service.OfferedOperations { running = a; return a.OfferedOperations() }
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(serviceOptions *service.Options) {
+		serviceOptions.OfferedOperations = func(app *service.Service) service.OfferedOperations { running = app; return app.OfferedOperations() }
 	})
 	defer stop()
-	began, let := make(chan struct{}), make(chan struct{})
+	started, finish := make(chan struct{}), make(chan struct{})
 	op, err := running.Operations.Start(operation.Rebuild, "graph", nil, func(_ context.Context, p *replay.Progress) (string, error) {
 		p.StartPhase(replay.Reading, "envelopes", 40)
 		p.Add(10)
-		close(began)
-		<-let
+		close(started)
+		<-finish
 		return "", nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-began
+	<-started
 	line := `^rebuild of graph \(operation ` + regexp.QuoteMeta(op.ID) + `\): `
 	_, text := printStatus(api)
 	checkLines(t, text, line+"running, reading 10 of 40 envelopes")
-	close(let)
+	close(finish)
 	if err := running.Operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ func oldProgram(t *testing.T) string {
 // older program must refuse what was finalized; otherwise the test logs what it does.
 func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 	old := oldProgram(t)
-	var moved *regexp.Regexp
+	var changedQueries *regexp.Regexp
 	if text := os.Getenv("SKEIN_MOVED"); text != "" {
-		moved = regexp.MustCompile(text)
+		changedQueries = regexp.MustCompile(text)
 	}
 	s := &serverProcess{t: t, dir: t.TempDir(), flags: keepDataFlags}
 	data := s.dataDir()
@@ -46,7 +46,7 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	show := func(title, program string, args ...string) (string, error) {
+	runAndLog := func(title, program string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
@@ -56,47 +56,47 @@ func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 		return text, err
 	}
 	flags := append([]string{"serve", "--data", data, "--check"}, keepDataFlags...)
-	_, _ = show("the old program", old, "version")
-	_, _ = show("the new program", "skein", "version")
+	_, _ = runAndLog("the old program", old, "version")
+	_, _ = runAndLog("the new program", "skein", "version")
 
 	serve(old)
 	publishGoldenEvents(t, s, old)
-	kept := recordAnswers(t, s, old)
+	recorded := recordAnswers(t, s, old)
 	stop()
-	t.Logf("the old program made a store, and answered %d questions", strings.Count(kept, "$ skein "))
+	t.Logf("the old program made a store, and answered %d questions", strings.Count(recorded, "$ skein "))
 
-	_, outdated := show("the new program looks at it", "skein", flags...)
+	_, outdated := runAndLog("the new program looks at it", "skein", flags...)
 	if outdated != nil {
 		s.flags = append([]string{"--auto-rebuild"}, keepDataFlags...)
 	}
 	serve("skein")
-	checkAnswers(t, s, "skein", kept, false, moved)
+	checkAnswers(t, s, "skein", recorded, false, changedQueries)
 	mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"written-by-new"}}`, "publish", "--visible")
-	kept = recordAnswers(t, s, "skein")
+	recorded = recordAnswers(t, s, "skein")
 	t.Logf("the new program gave the same answers, took new facts, and its status is\n%s", mustSkein(t, s, "skein", "", "status"))
 	stop()
 
-	if _, err := show("the old program looks at it", old, flags...); err != nil && outdated == nil {
+	if _, err := runAndLog("the old program looks at it", old, flags...); err != nil && outdated == nil {
 		t.Error("the old program cannot continue with the rows of the new one")
 	}
 	serve(old)
-	checkAnswers(t, s, old, kept, false, moved)
+	checkAnswers(t, s, old, recorded, false, changedQueries)
 	mustSkein(t, s, old, `{"userFollowed":{"userId":"u1","targetUserId":"written-by-old-again"}}`, "publish", "--visible")
-	kept = recordAnswers(t, s, old)
+	recorded = recordAnswers(t, s, old)
 	stop()
 	t.Logf("downgraded (serve %s): the old program gave the answers of the new one, and took new facts", s.flags[0])
 
-	if _, err := show("the new program", "skein", "finalize-upgrade", "--data", data); err != nil {
+	if _, err := runAndLog("the new program", "skein", "finalize-upgrade", "--data", data); err != nil {
 		t.Fatal(err)
 	}
 	serve("skein")
-	checkAnswers(t, s, "skein", kept, false, moved)
+	checkAnswers(t, s, "skein", recorded, false, changedQueries)
 	mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 	stop()
 	t.Log("upgraded for good: the new program gave the same answers, and verify found no difference")
 
 	s.flags = keepDataFlags
-	text, err := show("the old program after that", old, flags...)
+	text, err := runAndLog("the old program after that", old, flags...)
 	if os.Getenv("SKEIN_OLD_REFUSES") != "" && (err == nil || !strings.Contains(text, "finalize-upgrade")) {
 		t.Errorf("the old program does not say that the store was finalized: %v", err)
 	}
