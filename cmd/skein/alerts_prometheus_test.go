@@ -26,7 +26,8 @@ import (
 
 const alertFile = "../../docs/observability/alerts.yml"
 
-// shortenedRules is what the rules have otherwise in the tests: times only. Each must be there.
+// shortenedRules are replacements in the rules, so that alerts fire within seconds. They change
+// only times, and each pattern must match.
 var shortenedRules = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -39,23 +40,23 @@ var shortenedRules = []struct {
 	{regexp.MustCompile(`(full_in_seconds < )3 \* 86400`), "${1}0"}, // a test fills a log in seconds
 }
 
-// prometheusServer is a Prometheus that scrapes services each second, and holds what they say
-// against the rules.
+// prometheusServer is a Prometheus that scrapes services each second and evaluates the rules.
 type prometheusServer struct {
 	t          *testing.T
 	dir        string
 	url        string
-	alertNames []string // names of the alerts
+	alertNames []string
 
 	mu      sync.Mutex
 	targets map[string]scrapeTarget
 	fired   map[string]bool
 }
 
-// scrapeTarget is a service to be scraped, each second if nothing else is said.
+// scrapeTarget is a service to be scraped. An empty interval means each second, an empty scheme
+// http.
 type scrapeTarget struct{ addr, scheme, token, interval string }
 
-// startPrometheus starts the program "prometheus", which must be in the path: task alerts builds
+// startPrometheus starts the program "prometheus", which must be in the path. task alerts builds
 // it.
 func startPrometheus(t *testing.T) *prometheusServer {
 	t.Helper()
@@ -64,6 +65,7 @@ func startPrometheus(t *testing.T) *prometheusServer {
 		t.Fatal(err)
 	}
 	p := &prometheusServer{t: t, dir: t.TempDir(), targets: map[string]scrapeTarget{}, fired: map[string]bool{}}
+
 	var parsed struct {
 		Groups []struct {
 			Rules []struct{ Alert string } `yaml:"rules"`
@@ -72,6 +74,7 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	if err := yaml.Unmarshal(rules, &parsed); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, g := range parsed.Groups {
 		for _, r := range g.Rules {
 			p.alertNames = append(p.alertNames, r.Alert)
@@ -83,6 +86,7 @@ func startPrometheus(t *testing.T) *prometheusServer {
 		}
 		rules = s.pattern.ReplaceAll(rules, []byte(s.with))
 	}
+
 	p.writeFile("alerts.yml", rules)
 	p.writeConfig()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,9 +96,11 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	addr := l.Addr().String()
 	l.Close()
 	p.url = "http://" + addr
+
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "prometheus", "--config.file", filepath.Join(p.dir, "prometheus.yml"),
 		"--storage.tsdb.path", filepath.Join(p.dir, "data"), "--web.listen-address", addr, "--web.enable-lifecycle",
-		"--query.lookback-delta", "5s") // services that are gone are forgotten
+		"--query.lookback-delta", "5s")
+
 	log, err := os.Create(filepath.Join(p.dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +132,8 @@ func (p *prometheusServer) writeFile(name string, data []byte) {
 	}
 }
 
-// writeConfig writes the configuration. p.mu must be held, or no other goroutine may know p.
+// writeConfig writes the configuration. The caller must hold p.mu, or be the only goroutine that
+// knows p.
 func (p *prometheusServer) writeConfig() {
 	p.t.Helper()
 	var jobs []map[string]any
@@ -154,7 +161,7 @@ func (p *prometheusServer) writeConfig() {
 	p.writeFile("prometheus.yml", config)
 }
 
-// startScraping has a service scraped, until it is asked to stop.
+// startScraping lets Prometheus scrape a service until stop is called.
 func (p *prometheusServer) startScraping(t *testing.T, name string, at scrapeTarget) (stop func()) {
 	t.Helper()
 	p.mu.Lock()
@@ -175,6 +182,7 @@ func (p *prometheusServer) startScraping(t *testing.T, name string, at scrapeTar
 	})
 }
 
+// reload lets Prometheus read its configuration again.
 func (p *prometheusServer) reload(t *testing.T) {
 	t.Helper()
 	p.writeConfig()
@@ -188,6 +196,7 @@ func (p *prometheusServer) reload(t *testing.T) {
 	}
 }
 
+// get returns a page of Prometheus.
 func (p *prometheusServer) get(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
 	if err != nil {
@@ -205,7 +214,8 @@ func (p *prometheusServer) get(ctx context.Context, path string) ([]byte, error)
 	return body, err
 }
 
-// firing returns the alerts that fire for a service, or for the job as a whole.
+// firing returns the summaries of the alerts that fire for a service, or for no service in
+// particular, by the names of the alerts.
 func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]string, error) {
 	body, err := p.get(ctx, "/api/v1/alerts")
 	if err != nil {
@@ -231,8 +241,8 @@ func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]
 	return firing, nil
 }
 
-// waitForAlerts waits until all of these alerts fire, and meanwhile does again and again what causes them;
-// nil means nothing.
+// waitForAlerts waits until each of these alerts has fired, and calls cause repeatedly meanwhile;
+// cause may be nil.
 func (p *prometheusServer) waitForAlerts(t *testing.T, name string, cause func(), alerts ...string) {
 	t.Helper()
 	began := time.Now()
@@ -265,7 +275,7 @@ func (p *prometheusServer) waitForAlerts(t *testing.T, name string, cause func()
 	}
 }
 
-// query asks for a number. Not ok: there is none.
+// query returns the value of an expression, or false if there is none.
 func (p *prometheusServer) query(ctx context.Context, expr string) (value string, ok bool) {
 	body, err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(expr))
 	var answer struct {

@@ -34,7 +34,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// impossibleReserve is more than any disk keeps free.
+// impossibleReserve is more space than any disk has free.
 const impossibleReserve = "10000000GiB"
 
 // TestEveryAlertFiresForItsFault fires each alert of docs/observability/alerts.yml by a fault of a
@@ -73,7 +73,7 @@ func TestEveryAlertFiresForItsFault(t *testing.T) {
 	t.Logf("%d of %d alerts were fired", len(prometheus.fired), len(prometheus.alertNames))
 }
 
-// scrapedService is a service that is scraped.
+// scrapedService is a service that a Prometheus scrapes.
 type scrapedService struct {
 	*serverProcess
 	t    *testing.T
@@ -81,7 +81,7 @@ type scrapedService struct {
 	stop func()
 }
 
-// startScraped starts a service and has it scraped until the end of the test.
+// startScraped starts a service and lets Prometheus scrape it until the end of the test.
 func startScraped(t *testing.T, p *prometheusServer, dir string, flags ...string) *scrapedService {
 	t.Helper()
 	w := &scrapedService{t: t, serverProcess: &serverProcess{t: t, dir: dir, flags: flags}}
@@ -91,6 +91,7 @@ func startScraped(t *testing.T, p *prometheusServer, dir string, flags ...string
 	return w
 }
 
+// mustStart starts the process and makes a client.
 func (w *scrapedService) mustStart() {
 	w.t.Helper()
 	if err := w.start(w.t.Context()); err != nil {
@@ -99,7 +100,7 @@ func (w *scrapedService) mustStart() {
 	w.api = w.newClient()
 }
 
-// restartWith stops the service in order and starts it with other flags.
+// restartWith stops the service gracefully and starts it with other flags.
 func (w *scrapedService) restartWith(flags ...string) {
 	w.t.Helper()
 	if err := w.stopGracefully(); err != nil {
@@ -109,12 +110,13 @@ func (w *scrapedService) restartWith(flags ...string) {
 	w.mustStart()
 }
 
+// waitForAlerts waits until all alerts fire for the service, and calls cause repeatedly meanwhile.
 func (w *scrapedService) waitForAlerts(p *prometheusServer, cause func(), alerts ...string) {
 	w.t.Helper()
 	p.waitForAlerts(w.t, strings.ReplaceAll(w.t.Name(), "/", "-"), cause, alerts...)
 }
 
-// newPublisher returns a function that publishes something else each time, for whatever that leads to.
+// newPublisher returns a function that publishes another follow each time, and ignores the outcome.
 func (w *scrapedService) newPublisher() func() {
 	var published atomic.Uint64
 	return func() {
@@ -126,13 +128,16 @@ func (w *scrapedService) newPublisher() func() {
 	}
 }
 
+// checkNoAlertFires checks that no alert fires for a healthy service that archives and takes
+// snapshots.
 func checkNoAlertFires(t *testing.T, p *prometheusServer) {
 	dir := t.TempDir()
 	w := startScraped(t, p, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "1s", "--snapshots", filepath.Join(dir, "snapshots"),
 		"--snapshot-every", "1s")
 	publish := w.newPublisher()
 	name := strings.ReplaceAll(t.Name(), "/", "-")
-	// So long that every rule, with its time, has been held against half a minute of samples.
+
+	// Wait for 30 samples, so that every rule was evaluated for longer than its shortened time.
 	enough := func(ctx context.Context) error {
 		publish()
 		firing, err := p.firing(ctx, name)
@@ -153,14 +158,17 @@ func checkNoAlertFires(t *testing.T, p *prometheusServer) {
 	}
 }
 
-// noDisk: there is less disk than is to be kept free, while others continue publishing.
+// runOutOfDisk starts a service that must keep more space free than there is, while others publish
+// to its log.
 func runOutOfDisk(t *testing.T, p *prometheusServer) {
 	url := startNATS(t).ClientURL()
 	w := startScraped(t, p, t.TempDir(), "--nats", url, "--archive", "off")
 	mustPublish(t, w.api, userFollowed("ann", "bob"))
 	w.restartWith("--nats", url, "--archive", "off", "--disk-reserve", impossibleReserve)
+
 	position := publishTo(t, url, "cid")
 	refused := w.newPublisher()
+
 	var reads sync.WaitGroup
 	w.waitForAlerts(p, func() {
 		refused()
@@ -173,7 +181,7 @@ func runOutOfDisk(t *testing.T, p *prometheusServer) {
 	reads.Wait()
 }
 
-// stopsAndDies: the process gets no processor while others publish, and is then killed.
+// pauseAndKill stops the threads of a service while others publish, and then kills it.
 func pauseAndKill(t *testing.T, p *prometheusServer) {
 	url := startNATS(t).ClientURL()
 	w := startScraped(t, p, t.TempDir(), "--nats", url, "--archive", "off")
@@ -181,8 +189,12 @@ func pauseAndKill(t *testing.T, p *prometheusServer) {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+
 	publishTo(t, url, "cid")
 	w.waitForAlerts(p, nil, "SkeinDown")
+
+	// Let the envelope be visible only 6 seconds after it was published, which is slow for the
+	// alert.
 	published := time.Now()
 	waitUntil(t.Context(), t, func(context.Context) error {
 		if since := time.Since(published); since < 6*time.Second {
@@ -198,7 +210,7 @@ func pauseAndKill(t *testing.T, p *prometheusServer) {
 	w.waitForAlerts(p, nil, "SkeinDown")
 }
 
-// slowProxy passes connections on, and everything on them late.
+// slowProxy passes connections on to a server, and delays everything that is sent on them.
 type slowProxy struct {
 	listener net.Listener
 	delay    atomic.Int64
@@ -206,6 +218,8 @@ type slowProxy struct {
 	conns    []net.Conn
 }
 
+// startSlowProxy starts a proxy to a server, without a delay at first. It closes all connections at
+// the end of the test.
 func startSlowProxy(t *testing.T, to string) *slowProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -235,6 +249,7 @@ func startSlowProxy(t *testing.T, to string) *slowProxy {
 	return r
 }
 
+// copyDelayed copies one direction of a connection.
 func (r *slowProxy) copyDelayed(to io.WriteCloser, from io.Reader) {
 	defer to.Close()
 	buf := make([]byte, 64<<10)
@@ -249,6 +264,7 @@ func (r *slowProxy) copyDelayed(to io.WriteCloser, from io.Reader) {
 	}
 }
 
+// closeAll stops the proxy and closes all connections.
 func (r *slowProxy) closeAll() {
 	r.listener.Close()
 	r.mu.Lock()
@@ -258,21 +274,25 @@ func (r *slowProxy) closeAll() {
 	}
 }
 
+// slowAndCutLog delays the connections to the log, and then cuts them.
 func slowAndCutLog(t *testing.T, p *prometheusServer) {
 	road := startSlowProxy(t, strings.TrimPrefix(startNATS(t).ClientURL(), "nats://"))
 	w := startScraped(t, p, t.TempDir(), "--nats", "nats://"+road.listener.Addr().String(), "--archive", "off")
 	mustPublish(t, w.api, userFollowed("ann", "bob"))
-	// The page of metrics waits a second for the log, and is to be had still.
+
+	// Scrape less often, because the page of metrics waits up to a second for the log.
 	w.stop()
 	w.stop = p.startScraping(t, strings.ReplaceAll(t.Name(), "/", "-"), scrapeTarget{addr: w.addr, interval: "3s"})
+
 	road.delay.Store(int64(700 * time.Millisecond))
 	var calls sync.WaitGroup
 	publishOne := w.newPublisher()
 	w.waitForAlerts(p, func() { calls.Go(publishOne) }, "SkeinAppendsSlow")
+
 	road.closeAll()
 	patient, end := context.WithTimeout(t.Context(), waitLimit)
 	defer end()
-	calls.Go(func() { // longer than the service tries
+	calls.Go(func() { // this call waits for longer than the service tries to append
 		_, err := w.api.Events().Publish(patient, connect.NewRequest(&skeinv1.PublishRequest{
 			Events: []*skeinv1.Event{userFollowed("ann", "late")},
 		}))
@@ -282,14 +302,15 @@ func slowAndCutLog(t *testing.T, p *prometheusServer) {
 	calls.Wait()
 }
 
-// nodeLost: each partition is on one of two nodes, and one of them is killed. Until others take its
-// partitions over, nobody serves them.
+// loseNode kills one of two nodes, each of which serves some partitions alone. Nobody serves these
+// until the other node takes them over.
 func loseNode(t *testing.T, p *prometheusServer) {
 	url := startNATS(t).ClientURL()
 	node := func(name string) []string {
 		return []string{"--nats", url, "--archive", "off", "--node", name, "--node-addr", "127.0.0.1:0", "--copies", "1"}
 	}
 	w := startScraped(t, p, t.TempDir(), node("a")...)
+
 	other := &serverProcess{t: t, dir: t.TempDir(), flags: node("b")}
 	if err := other.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -307,10 +328,12 @@ func loseNode(t *testing.T, p *prometheusServer) {
 		}
 		return errors.New("the other node serves nothing yet")
 	})
+
 	other.kill()
 	w.waitForAlerts(p, nil, "SkeinPartitionsUnserved", "SkeinPartitionsShort")
 }
 
+// fillLog publishes until the log has its maximum size.
 func fillLog(t *testing.T, p *prometheusServer) {
 	w := startScraped(t, p, t.TempDir(), "--archive", "off", "--log-max-bytes", "256KiB")
 	more := func() error {
@@ -321,6 +344,7 @@ func fillLog(t *testing.T, p *prometheusServer) {
 		_, err := w.api.Events().Publish(t.Context(), connect.NewRequest(req))
 		return err
 	}
+
 	var err error
 	for n := 0; err == nil && n < 100; n++ {
 		err = more()
@@ -331,16 +355,19 @@ func fillLog(t *testing.T, p *prometheusServer) {
 	w.waitForAlerts(p, func() { _ = more() }, "SkeinLogNearlyFull", "SkeinNoRoom")
 }
 
-// logRefuses: an operator has changed the stream so that it accepts nothing.
+// makeLogRefuse changes the stream, as an operator may do by mistake, so that it refuses every
+// message.
 func makeLogRefuse(t *testing.T, p *prometheusServer) {
 	url := startNATS(t).ClientURL()
 	w := startScraped(t, p, t.TempDir(), "--nats", url, "--archive", "off")
 	mustPublish(t, w.api, userFollowed("ann", "bob"))
+
 	js := jetStreamAt(t, url)
 	stream, err := js.Stream(t.Context(), eventlog.StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	config := stream.CachedInfo().Config
 	config.MaxMsgSize = 8
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
@@ -349,7 +376,8 @@ func makeLogRefuse(t *testing.T, p *prometheusServer) {
 	w.waitForAlerts(p, w.newPublisher(), "SkeinInternalErrors")
 }
 
-// malformedEvents: another program publishes to the stream directly, with malformed events.
+// publishMalformedEvents publishes malformed events to the stream directly, as another program may
+// do.
 func publishMalformedEvents(t *testing.T, p *prometheusServer) {
 	url := startNATS(t).ClientURL()
 	w := startScraped(t, p, t.TempDir(), "--nats", url, "--archive", "off")
@@ -362,20 +390,21 @@ func publishMalformedEvents(t *testing.T, p *prometheusServer) {
 	}, "SkeinEventsRejected")
 }
 
-// anotherLog: the log has gone, and the stores with what was folded of it are still there.
+// replaceLog removes the log, but not the stores that were folded from it.
 func replaceLog(t *testing.T, p *prometheusServer) {
 	w := startScraped(t, p, t.TempDir(), "--archive", "off")
 	mustPublish(t, w.api, userFollowed("ann", "bob"))
 	if err := errors.Join(w.stopGracefully(), os.RemoveAll(filepath.Join(w.dataDir(), service.LogDir))); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.launch(t.Context()); err != nil { // it serves, and is not ready
+	// The service serves, but never becomes ready.
+	if err := w.launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.waitForAlerts(p, nil, "SkeinProjectionFailed")
 }
 
-// messageLost: a bit of a message has flipped that is not archived.
+// loseMessage flips a bit of a message that is not archived.
 func loseMessage(t *testing.T, p *prometheusServer) {
 	w := startScraped(t, p, t.TempDir(), "--archive", "off")
 	for _, user := range []string{"bob", "cid", "dee"} {
@@ -384,12 +413,15 @@ func loseMessage(t *testing.T, p *prometheusServer) {
 	if err := errors.Join(w.stopGracefully(), flipBit(filepath.Join(w.dataDir(), service.LogDir), "cid", 1, filepath.Join(w.dir, "whole"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.launch(t.Context()); err != nil { // it serves, and is not ready
+	// The service serves, but never becomes ready.
+	if err := w.launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.waitForAlerts(p, nil, "SkeinLogHole")
 }
 
+// changeSettings starts the service with another setting of a projection, for which its store is
+// outdated.
 func changeSettings(t *testing.T, p *prometheusServer) {
 	w := startScraped(t, p, t.TempDir(), "--archive", "off")
 	mustPublish(t, w.api, userFollowed("ann", "bob"))
@@ -397,7 +429,8 @@ func changeSettings(t *testing.T, p *prometheusServer) {
 	w.waitForAlerts(p, nil, "SkeinProjectionOutdated")
 }
 
-// replaceDirWithFile puts a file where a directory was.
+// replaceDirWithFile renames a directory and puts a file in its place, so that nobody can write to
+// the directory.
 func replaceDirWithFile(t *testing.T, dir string) {
 	t.Helper()
 	if err := errors.Join(os.Rename(dir, dir+".away"), os.WriteFile(dir, nil, 0o600)); err != nil {
@@ -405,7 +438,7 @@ func replaceDirWithFile(t *testing.T, dir string) {
 	}
 }
 
-// waitForSample waits until a service says something of itself.
+// waitForSample waits until a query has a result.
 func (w *scrapedService) waitForSample(p *prometheusServer, expr string) {
 	w.t.Helper()
 	waitUntil(w.t.Context(), w.t, func(ctx context.Context) error {
@@ -416,6 +449,7 @@ func (w *scrapedService) waitForSample(p *prometheusServer, expr string) {
 	})
 }
 
+// breakArchive makes the directory of the archive unusable.
 func breakArchive(t *testing.T, p *prometheusServer) {
 	dir := t.TempDir()
 	w := startScraped(t, p, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "1s")
@@ -425,6 +459,7 @@ func breakArchive(t *testing.T, p *prometheusServer) {
 	w.waitForAlerts(p, w.newPublisher(), "SkeinArchiveFailing", "SkeinArchiveLag")
 }
 
+// breakSnapshots makes the directory of the snapshots unusable.
 func breakSnapshots(t *testing.T, p *prometheusServer) {
 	dir := t.TempDir()
 	w := startScraped(t, p, dir, "--archive", "off", "--snapshots", filepath.Join(dir, "snapshots"), "--snapshot-every", "1s")
@@ -434,8 +469,9 @@ func breakSnapshots(t *testing.T, p *prometheusServer) {
 	w.waitForAlerts(p, w.newPublisher(), "SkeinSnapshotsFailing", "SkeinSnapshotOld")
 }
 
-// rowsLost: a disk loses a row of the graph, once, and then again as soon as it is repaired: to the
-// auditor the same as a fold that writes it wrongly.
+// loseRows deletes a row of the graph, as a faulty disk may do. First it does so once, then again
+// as soon as the row is repaired, which looks to the auditor like a fold that writes the row
+// wrongly.
 func loseRows(t *testing.T, p *prometheusServer) {
 	var running *service.Service
 	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
@@ -457,10 +493,12 @@ func loseRows(t *testing.T, p *prometheusServer) {
 			return it.Close()
 		})
 	}
+
 	p.waitForAlerts(t, name, func() {
 		lose()
-		mustPublish(t, api, userFollowed("quiet", "loud")) // what is written lately is audited first
+		mustPublish(t, api, userFollowed("quiet", "loud")) // rows that were written recently are audited first
 	}, "SkeinAuditFinding")
+
 	ctx, cancel := context.WithCancel(t.Context())
 	var saboteur sync.WaitGroup
 	saboteur.Go(func() {
@@ -473,8 +511,8 @@ func loseRows(t *testing.T, p *prometheusServer) {
 	saboteur.Wait()
 }
 
-// badFiles: the token file is overwritten with something else, and the certificate is good for an
-// hour.
+// breakAccessFiles overwrites the token file with invalid text, and uses a certificate that expires
+// in an hour.
 func breakAccessFiles(t *testing.T, p *prometheusServer) {
 	dir := t.TempDir()
 	cert, key := accesstest.NewAuthority(t).Server(dir)
@@ -486,11 +524,13 @@ func breakAccessFiles(t *testing.T, p *prometheusServer) {
 	if err := os.WriteFile(tokens, []byte(line+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	s := &serverProcess{t: t, dir: dir, flags: []string{"--archive", "off", "--tokens", tokens, "--tls-cert", cert, "--tls-key", key}}
 	if err := s.launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.kill)
+
 	var port []byte
 	waitUntil(t.Context(), t, func(context.Context) (err error) {
 		port, err = os.ReadFile(filepath.Join(dir, "port"))
@@ -499,6 +539,7 @@ func breakAccessFiles(t *testing.T, p *prometheusServer) {
 	name := strings.ReplaceAll(t.Name(), "/", "-")
 	at := scrapeTarget{addr: "127.0.0.1:" + strings.TrimSpace(string(port)), scheme: "https", token: token}
 	defer p.startScraping(t, name, at)()
+
 	p.waitForAlerts(t, name, nil, "SkeinCertificateExpires")
 	if err := os.WriteFile(tokens, []byte("what is this?\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -506,7 +547,7 @@ func breakAccessFiles(t *testing.T, p *prometheusServer) {
 	p.waitForAlerts(t, name, nil, "SkeinAccessFileStale")
 }
 
-// tooManyStreams: more clients watch than may.
+// openTooManyStreams opens more streams of Watch than the service admits.
 func openTooManyStreams(t *testing.T, p *prometheusServer) {
 	w := startScraped(t, p, t.TempDir(), "--archive", "off")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -19,7 +19,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// warningHandler is a handler that runs a function at the first warning.
+// warningHandler calls a function when a warning or an error is logged.
 type warningHandler struct {
 	slog.Handler
 	onWarning func()
@@ -42,11 +42,13 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	publishTo(t, at, "bob", "cid")
 	dir := t.TempDir()
 	archiveFrom(t, dir, eventlog.Config{URL: at})
+
 	log, err := eventlog.Open(t.Context(), eventlog.Config{URL: at, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close(t.Context())
+
 	archiveBucket, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +58,12 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.SetArchive(logArchive)
+
 	if err := service.CheckArchiveEnd(t.Context(), log, logArchive, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
+
+	// Stop the log. The check must wait and log a warning.
 	ns.Shutdown()
 	ns.WaitForShutdown()
 	checkEnded := make(chan error, 1)
@@ -69,8 +74,10 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	select {
 	case <-warned:
 	case err := <-checkEnded:
-		t.Fatalf("while the log does not answer the start continues: %v", err)
+		t.Fatalf("the check ended with %v while the log did not answer", err)
 	}
+
+	// Start another log on the same port. The check must end with an error.
 	u, err := url.Parse(at)
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +95,6 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	other.Start()
 	t.Cleanup(func() { other.Shutdown(); other.WaitForShutdown() })
 	if err := <-checkEnded; !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
-		t.Errorf("of another log it says %v", err)
+		t.Errorf("with another log: got %v, expected ErrNoLog or ErrLogShorter", err)
 	}
 }

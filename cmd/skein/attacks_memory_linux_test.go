@@ -33,9 +33,10 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 	const memory = minMemory
 	s := startServer(t.Context(), t, "--memory", "256MiB", "--log-level", "error")
 	facts := `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}` + "\n"
-	for i := range 1000 { // so that a list of followers is long
+	for i := range 1000 { // a page of these followers is 130 kB long
 		facts += fmt.Sprintf(`{"userFollowed":{"userId":"%s%d","targetUserId":"bob"}}`+"\n", strings.Repeat("x", 120), i)
 	}
+
 	mustSkein(t, s, "skein", facts, "publish", "--visible")
 	a := &attacker{t: t, addr: s.addr}
 	attacks := []struct {
@@ -56,32 +57,37 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 		{"HTTP/2: calls that are cancelled at once", a.resetStreams},
 		{"HTTP/2: a head without an end", a.sendContinuations},
 	}
+
 	if testing.Short() {
 		attacks = attacks[:3]
 	}
+
 	for _, attack := range attacks {
 		s.resetPeakMemory(t)
 		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		attack.run(ctx)
 		cancel()
+
 		if peak := s.residentBytes(t, "VmHWM"); peak > memory/10*11 {
 			t.Errorf("%s: %d MiB were resident", attack.name, peak>>20)
 		}
 		t.Logf("%s: at most %d MiB were resident", attack.name, s.residentBytes(t, "VmHWM")>>20)
-		// What is still worked off may have the service refuse for a while, as overloaded.
+
+		// The service may refuse calls as overloaded until it has finished the calls of the attack.
 		if got := s.queryUntilAdmitted(t, "query", "check", "ann", "bob"); !strings.Contains(got, "explicit") {
-			t.Errorf("%s: then a caller is answered %s", attack.name, got)
+			t.Errorf("after %s: got the answer %s, expected explicit", attack.name, got)
 		}
 	}
 }
 
-// attacker is a client that can reach the port, and has no token.
+// attacker is a client without a token that can reach the port.
 type attacker struct {
 	t    *testing.T
 	addr string
 }
 
-// runConcurrently runs n at once, some times each, and waits until all have ended.
+// runConcurrently runs f in n goroutines, the given number of times in each, and waits until all
+// have ended.
 func runConcurrently(n, times int, f func()) {
 	var wg sync.WaitGroup
 	for range n {
@@ -94,7 +100,8 @@ func runConcurrently(n, times int, f func()) {
 	wg.Wait()
 }
 
-// post sends a body, and reads the answer if there is one: a connection that is ended is one, too.
+// post sends a body and reads the answer. It ignores errors, because the server may close the
+// connection.
 func (a *attacker) post(ctx context.Context, procedure, encoding string, body []byte) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.addr+procedure, bytes.NewReader(body))
 	if err != nil {
@@ -119,8 +126,9 @@ func gzipBytes(body []byte) []byte {
 	return b.Bytes()
 }
 
+// sendEmptyItems sends compressed lists of two million empty user ids.
 func (a *attacker) sendEmptyItems(ctx context.Context) {
-	// The field of the other users, empty, two million times.
+	// 0x12 0x00 is field 2, the other users, with an empty string.
 	body := gzipBytes(bytes.Repeat([]byte{0x12, 0x00}, 2_000_000))
 	runConcurrently(6, 5, func() {
 		a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "gzip", body)
@@ -128,11 +136,13 @@ func (a *attacker) sendEmptyItems(ctx context.Context) {
 	})
 }
 
+// sendBombs sends small bodies that decompress to 32 MiB.
 func (a *attacker) sendBombs(ctx context.Context) {
 	body := gzipBytes(make([]byte, 32<<20))
 	runConcurrently(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "gzip", body) })
 }
 
+// sendWideWindows sends bodies that a decoder needs a window of 128 MiB for.
 func (a *attacker) sendWideWindows(ctx context.Context) {
 	z, err := zstd.NewWriter(nil, zstd.WithWindowSize(128<<20))
 	if err != nil {
@@ -143,29 +153,34 @@ func (a *attacker) sendWideWindows(ctx context.Context) {
 	runConcurrently(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "zstd", body) })
 }
 
+// sendLargeBodies sends lists of users of almost 4 MB.
 func (a *attacker) sendLargeBodies(ctx context.Context) {
 	body := bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 3_800_000/3)
 	runConcurrently(60, 2, func() { a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "", body) })
 }
 
+// sendLargePublishes sends publishes of events that have long ids and no kind.
 func (a *attacker) sendLargePublishes(ctx context.Context) {
-	// Events of no kind whose ids are long.
+
 	event := append([]byte{0x0a, 0x80, 0x08}, bytes.Repeat([]byte{'x'}, 1024)...)
 	event = append(binary.AppendUvarint([]byte{0x0a}, uint64(len(event))), event...)
 	body := bytes.Repeat(event, 700)
 	runConcurrently(60, 5, func() { a.post(ctx, connectv1.EventServicePublishProcedure, "", body) })
 }
 
+// dial opens a connection until the end of the test. It returns nil if the server takes no more
+// connections.
 func (a *attacker) dial(ctx context.Context) net.Conn {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.addr)
 	if err != nil {
-		return nil // there is no room for more
+		return nil
 	}
 	a.t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(waitLimit))
 	return conn
 }
 
+// sendHalfRequests opens connections that send the head of a large request and then nothing.
 func (a *attacker) sendHalfRequests(ctx context.Context) {
 	for range 2000 {
 		if conn := a.dial(ctx); conn != nil {
@@ -175,6 +190,7 @@ func (a *attacker) sendHalfRequests(ctx context.Context) {
 	}
 }
 
+// leaveAnswersUnread sends requests without reading the answers.
 func (a *attacker) leaveAnswersUnread(ctx context.Context) {
 	call := "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for range 200 {
@@ -182,7 +198,8 @@ func (a *attacker) leaveAnswersUnread(ctx context.Context) {
 		if conn == nil {
 			continue
 		}
-		// Until the server takes no more, or has ended the connection.
+
+		// Write until the server takes no more, or closes the connection.
 		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 		for err := error(nil); err == nil; {
 			_, err = io.WriteString(conn, strings.Repeat(call, 100))
@@ -190,6 +207,7 @@ func (a *attacker) leaveAnswersUnread(ctx context.Context) {
 	}
 }
 
+// sendLongHeads sends requests with 8 MiB of headers.
 func (a *attacker) sendLongHeads(ctx context.Context) {
 	runConcurrently(50, 2, func() {
 		if conn := a.dial(ctx); conn != nil {
@@ -202,8 +220,8 @@ func (a *attacker) sendLongHeads(ctx context.Context) {
 	})
 }
 
-// dialHTTP2 is a connection whose frames the attacker writes; what the server says is thrown
-// away.
+// dialHTTP2 opens a connection on which the attacker writes HTTP/2 frames. It discards everything
+// that the server sends.
 func (a *attacker) dialHTTP2(ctx context.Context, settings ...http2.Setting) *http2.Framer {
 	conn := a.dial(ctx)
 	if conn == nil {
@@ -217,6 +235,7 @@ func (a *attacker) dialHTTP2(ctx context.Context, settings ...http2.Setting) *ht
 	return f
 }
 
+// encodeHTTP2Head encodes the headers of a request.
 func encodeHTTP2Head(procedure, contentType string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -228,6 +247,7 @@ func encodeHTTP2Head(procedure, contentType string) []byte {
 	return b.Bytes()
 }
 
+// openHealthStreams opens streams that watch the health of the service.
 func (a *attacker) openHealthStreams(ctx context.Context) {
 	head := encodeHTTP2Head("/grpc.health.v1.Health/Watch", "application/grpc")
 	for range 18 {
@@ -241,8 +261,9 @@ func (a *attacker) openHealthStreams(ctx context.Context) {
 	}
 }
 
-// openFeedStreams opens streams of WatchFeed, more than the service admits, and has every one that is
-// open count its feed again, some times. The streams stay open until the test ends.
+// openFeedStreams opens more streams of WatchFeed than the service admits, and publishes pins ten
+// times, so that every open stream counts its feed again. The streams stay open until the test
+// ends.
 func (a *attacker) openFeedStreams(ctx context.Context, streams int) {
 	const owners = 20
 	for first := 0; first < streams; first += 500 {
@@ -256,7 +277,7 @@ func (a *attacker) openFeedStreams(ctx context.Context, streams int) {
 	a.openStreams(ctx, connectv1.FeedServiceWatchFeedProcedure, streams, func(i int) proto.Message {
 		return &skeinv1.WatchFeedRequest{ReaderId: fmt.Sprint("reader", i)}
 	})
-	// Those beyond are refused by this budget, or before by that of all requests for streams.
+	// Either budget refuses the streams beyond the limit.
 	admitted := fmt.Sprint(maxFeedWatchStreams(minMemory))
 	a.waitForMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
 	a.waitForMetric(ctx, `skein_budget_used{of="requests for streams"} `+admitted)
@@ -273,7 +294,7 @@ func (a *attacker) openFeedStreams(ctx context.Context, streams int) {
 	a.waitUntilIdle(ctx)
 }
 
-// openStreams calls a streaming method so many times, over connections of 240 streams each, and
+// openStreams calls a streaming method this many times, over connections of 240 streams each, and
 // leaves the streams open.
 func (a *attacker) openStreams(ctx context.Context, procedure string, streams int, requestOf func(i int) proto.Message) {
 	const perConnection = 240
@@ -303,6 +324,7 @@ func (a *attacker) openStreams(ctx context.Context, procedure string, streams in
 	}
 }
 
+// publish publishes events and waits until they are visible.
 func (a *attacker) publish(ctx context.Context, evs []*skeinv1.Event) {
 	body, err := proto.Marshal(&skeinv1.PublishRequest{Events: evs, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE})
 	if err != nil {
@@ -312,6 +334,8 @@ func (a *attacker) publish(ctx context.Context, evs []*skeinv1.Event) {
 	a.post(ctx, connectv1.EventServicePublishProcedure, "", body)
 }
 
+// keepWindowsClosed asks for long answers on streams whose flow-control window is zero, so that the
+// server cannot send them.
 func (a *attacker) keepWindowsClosed(ctx context.Context) {
 	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000})
@@ -331,13 +355,13 @@ func (a *attacker) keepWindowsClosed(ctx context.Context) {
 	a.waitUntilIdle(ctx)
 }
 
-// waitUntilIdle waits until the service works on no call: all that came are refused, or wait for their
+// waitUntilIdle waits until the service works on no call: every call was refused, or waits for its
 // client.
 func (a *attacker) waitUntilIdle(ctx context.Context) {
 	a.waitForMetric(ctx, `skein_budget_used{of="reads"} 0`)
 }
 
-// waitForMetric waits until a line is among the metrics of the service.
+// waitForMetric waits until the metrics of the service have a line.
 func (a *attacker) waitForMetric(ctx context.Context, line string) {
 	if err := eventually(ctx, func(ctx context.Context) error {
 		_, text, err := httpGet(ctx, http.DefaultClient, "http://"+a.addr+"/metrics")
@@ -350,6 +374,7 @@ func (a *attacker) waitForMetric(ctx context.Context, line string) {
 	}
 }
 
+// resetStreams cancels each call right after it was sent.
 func (a *attacker) resetStreams(ctx context.Context) {
 	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	runConcurrently(4, 1, func() {
@@ -363,6 +388,7 @@ func (a *attacker) resetStreams(ctx context.Context) {
 	})
 }
 
+// sendContinuations sends a head of 64 MiB in frames of 8 KiB, which never ends.
 func (a *attacker) sendContinuations(ctx context.Context) {
 	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	var more bytes.Buffer
@@ -383,7 +409,8 @@ func (a *attacker) sendContinuations(ctx context.Context) {
 	})
 }
 
-// residentBytes returns a line of the process's status, in bytes.
+// residentBytes returns a line of /proc/PID/status in bytes: VmRSS, what is resident now, or VmHWM,
+// the peak.
 func (s *serverProcess) residentBytes(t *testing.T, name string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
@@ -403,7 +430,7 @@ func (s *serverProcess) residentBytes(t *testing.T, name string) int64 {
 	return 0
 }
 
-// queryUntilAdmitted asks until the service is not overloaded any more.
+// queryUntilAdmitted runs a command until the service no longer refuses it as overloaded.
 func (s *serverProcess) queryUntilAdmitted(t *testing.T, args ...string) (out string) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) (err error) {
@@ -418,7 +445,7 @@ func (s *serverProcess) queryUntilAdmitted(t *testing.T, args ...string) (out st
 	return out
 }
 
-// resetPeakMemory makes VmHWM what is resident now.
+// resetPeakMemory sets VmHWM to what is resident now.
 func (s *serverProcess) resetPeakMemory(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {

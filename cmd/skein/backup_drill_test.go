@@ -21,7 +21,8 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// The size of the drill: so many follows are there before, and this many disks are lost.
+// baseFollows is how many follows there are before a drill, and lossesPerDrill how many disks are
+// lost in it.
 const (
 	baseFollows    = 100_000
 	lossesPerDrill = 4
@@ -30,7 +31,8 @@ const (
 // diskLoss is what one lost disk cost.
 type diskLoss struct {
 	ackedCount, lostCount int
-	// window is the time before the disk was lost in which facts were acknowledged that are lost.
+	// window is the time from the first lost event to the loss of the disk: the RPO. restoreTime
+	// and startTime together are the RTO.
 	window, restoreTime, startTime time.Duration
 }
 
@@ -61,14 +63,15 @@ func TestBackupRestoresServiceUnderTraffic(t *testing.T) {
 	})
 }
 
-// restoreSnapshots restores the latest snapshot of each projection that the log has got as far as.
+// restoreSnapshots restores the latest snapshot of each projection that is not ahead of the log.
 func restoreSnapshots(t *testing.T, s *serverProcess, target string, more ...string) {
 	t.Helper()
 	args := append([]string{"restore", "--target", target, "--data", s.dataDir()}, more...)
 	t.Log(strings.TrimSpace(mustSkein(t, s, "skein", "", args...)))
 }
 
-// loseDisks loses disks at random moments, at the latest after a time.
+// loseDisks removes the data directory of a service under traffic several times, each time after at
+// most maxUptime, and restores it. It returns the worst values of all losses.
 func loseDisks(t *testing.T, maxUptime time.Duration, flags []string, restore func(*serverProcess)) (worst diskLoss) {
 	s := &serverProcess{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
 	if err := s.start(t.Context()); err != nil {
@@ -103,7 +106,7 @@ func loseDisks(t *testing.T, maxUptime time.Duration, flags []string, restore fu
 	return worst
 }
 
-// publishBase publishes what was there before.
+// publishBase publishes the follows that are there before the drill.
 func publishBase(t *testing.T, client skeinv1connect.EventServiceClient) {
 	t.Helper()
 	var list []*skeinv1.Event
@@ -117,14 +120,14 @@ func publishBase(t *testing.T, client skeinv1connect.EventServiceClient) {
 	}
 }
 
-// ackedFact is a fact that was acknowledged.
+// ackedFact is a follow that was acknowledged.
 type ackedFact struct {
 	follower string
 	ackedAt  time.Time
 }
 
-// publishUntilKilled publishes from several clients until the process is killed after a time, and returns
-// what was acknowledged.
+// publishUntilKilled publishes follows from four clients, kills the process after a time, and
+// returns the follows that were acknowledged.
 func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.EventServiceClient, round int, after time.Duration) (acked []ackedFact) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +156,7 @@ func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.Ev
 	return acked
 }
 
-// countLost finds which acknowledged facts are gone.
+// countLost counts the acknowledged follows that are missing after the restore.
 func (l *diskLoss) countLost(t *testing.T, s *serverProcess, round int, acked []ackedFact) {
 	t.Helper()
 	out := mustSkein(t, s, "skein", "", "query", "scan", fmt.Sprint("round", round))

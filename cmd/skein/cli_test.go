@@ -16,10 +16,10 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// runCLI runs a command that needs no service.
+// runCLI runs a command that needs no service, and returns all that it prints.
 func runCLI(args ...string) (code int, out string) { return runCLIWith(nil, args...) }
 
-// runCLIWith runs a command of a command line that has more than [cli].
+// runCLIWith does the same with a command line that has more commands than [cli].
 func runCLIWith(options []kong.Option, args ...string) (code int, out string) {
 	var text, trouble bytes.Buffer
 	code = run(args, &command.Streams{Out: &text, Err: &trouble}, options...)
@@ -113,6 +113,7 @@ func TestEveryCommandHasItsParts(t *testing.T) {
 	}
 }
 
+// readExitCodesPage returns the page with the table of exit codes.
 func readExitCodesPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cli.md")
@@ -122,7 +123,7 @@ func readExitCodesPage(t *testing.T) string {
 	return string(page)
 }
 
-// readScripts are the scenarios of [TestScripts], in one text.
+// readScripts returns the scenarios of [TestScripts] in one text.
 func readScripts(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/script/*.txtar")
@@ -140,8 +141,8 @@ func readScripts(t *testing.T) string {
 	return all.String()
 }
 
-// missingParts returns what commands lack: help, also of their flags; a row in the table of exit codes,
-// of which every row is of a command; and a script that runs them.
+// missingParts returns what commands lack: help for them and their flags, a row in the table of
+// exit codes, and a script that runs them. It also returns rows without a command.
 func missingParts(model *kong.Application, page, scripts string) (lacks []string) {
 	documented, run := commandsWithExitCodes(page), commandsRunByScripts(model.Node, scripts)
 	for _, leaf := range model.Leaves(true) {
@@ -168,7 +169,7 @@ func missingParts(model *kong.Application, page, scripts string) (lacks []string
 	return lacks
 }
 
-// commandsWithExitCodes are the commands that the table of exit codes names.
+// commandsWithExitCodes returns the commands that the table of exit codes names.
 func commandsWithExitCodes(page string) map[string]bool {
 	_, section, _ := strings.Cut(page, "\n## Exit codes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -186,7 +187,7 @@ func commandsWithExitCodes(page string) map[string]bool {
 	return documented
 }
 
-// commandsRunByScripts returns the commands that scripts run.
+// commandsRunByScripts returns the commands that the scripts run.
 func commandsRunByScripts(root *kong.Node, scripts string) map[*kong.Node]bool {
 	run := map[*kong.Node]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^(?:! )?(?:exec skein|until (?:'[^']*'|\S+)) (.+)$`).FindAllStringSubmatch(scripts, -1) {

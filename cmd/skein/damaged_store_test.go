@@ -31,14 +31,16 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 		t.Fatal(tables, err)
 	}
 
+	// Flip one bit at a time. The commands that read the store must report it.
 	refused := 0
 	for fromEnd := 16; fromEnd <= 1<<10; fromEnd += 96 {
 		flipTables(t, tables, fromEnd)
 		code, _, said := runInProcess("inspect", dir, "--projection", "seen")
-		if code == 0 { // the bit is not used, or is before the beginning of the tables
+		if code == 0 { // the bit has no meaning, or is before the beginning of the tables
 			flipTables(t, tables, fromEnd)
 			continue
 		}
+
 		refused++
 		if code != 1 || !strings.Contains(said, "seen") {
 			t.Errorf("inspect with a flipped bit %d bytes before the end: exit code %d, %s", fromEnd, code, said)
@@ -51,13 +53,15 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 		t.Fatal("no flipped bit was noticed")
 	}
 
-	for fromEnd := range 10 { // of the index, the properties and the footer
+	// Damage the index, the properties and the footer at once, and start the service.
+	for fromEnd := range 10 {
 		flipTables(t, tables, 16+48*fromEnd)
 	}
 	checkRun(t, 1, "to be rebuilt from 1 envelopes", "the projection answers nothing until it is rebuilt", "serve", "--check", "--data", dir)
 	api, stop = startService(t, dir, quiet)
 	defer stop()
 	checkFollowees(t, api, "bob")
+
 	err = eventually(t.Context(), func(ctx context.Context) error {
 		res, err := api.Seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"film", "other"}}))
 		if err == nil && !slices.Equal(res.Msg.GetUnseenIndexes(), []uint32{1}) {
@@ -68,6 +72,7 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	status, err := getStatus(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
@@ -80,8 +85,8 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	}
 }
 
-// flipTables flips the lowest bit of the byte that is so many bytes before the end of each table,
-// if there is one. A second call undoes the first.
+// flipTables flips the lowest bit of the byte this many bytes before the end of each table that is
+// long enough. A second call undoes the first.
 func flipTables(t *testing.T, tables []string, fromEnd int) {
 	t.Helper()
 	for _, table := range tables {

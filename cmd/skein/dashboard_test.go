@@ -24,7 +24,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// dashboard is what the test knows of a dashboard of Grafana.
+// dashboard is the part of a Grafana dashboard that the test reads.
 type dashboard struct{ Panels []panel }
 
 type panel struct {
@@ -35,13 +35,14 @@ type panel struct {
 	lines       []chartLine
 }
 
-// chartLine is one line of a panel.
+// chartLine is one line of a chart, at seconds since the beginning.
 type chartLine struct {
 	name            string
 	seconds, values []float64
 }
 
-// queriesWithoutData are parts of queries that have no answer while all is well, or in a test so short.
+// queriesWithoutData are parts of queries that have no result as long as the service is healthy, or
+// in such a short test.
 var queriesWithoutData = []string{
 	"skein_log_full_in_seconds", `state!="ready"`, `code!="ok"`, "skein_access_file_stale", "skein_certificate_expiry",
 	"skein_projection_verified_age", "skein_snapshot_age", "skein_publish_rejections",
@@ -104,7 +105,7 @@ func TestDashboardQueriesHaveFigures(t *testing.T) {
 	}
 }
 
-// sendReads asks what a product asks, until the context ends.
+// sendReads makes the calls of a typical product until the context ends.
 func sendReads(ctx context.Context, api *command.Client, seed uint64) {
 	generator := eventGenerator{rand.New(rand.NewPCG(seed, 1))}
 	for tick := time.NewTicker(3 * time.Millisecond); ctx.Err() == nil; <-tick.C {
@@ -126,13 +127,13 @@ func sendReads(ctx context.Context, api *command.Client, seed uint64) {
 	}
 }
 
-// series is what Prometheus answers a query with: one time series.
+// series is one time series of the answer to a query.
 type series struct {
 	Metric map[string]string
 	Values [][2]any
 }
 
-// queryRange has Prometheus answer a query as Grafana would.
+// queryRange queries Prometheus as Grafana does.
 func queryRange(t *testing.T, p *prometheusServer, expr string, from, to time.Time) ([]series, error) {
 	t.Helper()
 	query := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(expr)
@@ -145,7 +146,7 @@ func queryRange(t *testing.T, p *prometheusServer, expr string, from, to time.Ti
 	return answer.Data.Result, err
 }
 
-// checkQuery has Prometheus answer a query of the panel, and demands figures.
+// checkQuery checks that a query of the panel has a result, and records its lines.
 func (pl *panel) checkQuery(t *testing.T, p *prometheusServer, expr, legend string, from, to time.Time) {
 	t.Helper()
 	result, err := queryRange(t, p, expr, from, to)
@@ -188,7 +189,7 @@ func (pl *panel) checkQuery(t *testing.T, p *prometheusServer, expr, legend stri
 
 var colors = []string{"#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#b877d9", "#f2495c", "#8ab8ff", "#37872d", "#c4162a", "#a352cc"}
 
-// drawSVG draws the panels where the dashboard has them. It is no picture of Grafana.
+// drawSVG draws the panels at their places in the dashboard, though not as Grafana draws them.
 func (d *dashboard) drawSVG(began time.Time) string {
 	const unit, wide, high = 22, 52, 26 // pixels of a row and a column of the grid, and of the text above
 	bottom := 0
@@ -244,6 +245,7 @@ func (d *dashboard) drawSVG(began time.Time) string {
 `, 24*wide, bottom+4, began.Format(time.DateOnly)) + b.String() + "</svg>\n"
 }
 
+// formatSample formats a value in the unit of its panel.
 func formatSample(v float64, unit string) string {
 	switch unit {
 	case "s":

@@ -18,12 +18,15 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	}
 
 	data := stopping.dataDir()
-	if err := os.Rename(data, data+"-removed"); err != nil { // removing the files one by one would race with the process
+	// Rename the directory, because removing its files one by one would race with the process. A link
+	// gives the next process the same path.
+	if err := os.Rename(data, data+"-removed"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	next := &serverProcess{t: t, dir: t.TempDir()}
 	if err := os.Symlink(data, next.dataDir()); err != nil {
 		t.Fatal(err)
@@ -33,17 +36,18 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	}
 	defer next.kill()
 
-	_ = stopping.cmd.Wait() // the exit code says less than the log
+	_ = stopping.cmd.Wait()
 	if code := stopping.cmd.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("expected the exit code %d, got %d", exitFailed, code)
 	}
+
 	text, err := stopping.readLogFile()
 	if err != nil || !strings.Contains(text, "the data directory was removed or replaced while this process had it open") {
 		t.Errorf("the log does not say why the process ended: %v\n%s", err, text)
 	}
 	mustSkein(t, next, "skein", `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}`+"\n", "publish", "--visible")
 
-	// Nobody else gets the directory meanwhile.
+	// A third process does not get the directory either.
 	third := &serverProcess{t: t, dir: t.TempDir()}
 	if err := os.Symlink(data, third.dataDir()); err != nil {
 		t.Fatal(err)
@@ -51,6 +55,7 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	if err := third.launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	_ = third.cmd.Wait()
 	text, err = third.readLogFile()
 	if err != nil || !strings.Contains(text, "is open in another process: stop it, or choose another directory") {

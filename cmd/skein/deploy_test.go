@@ -17,7 +17,7 @@ import (
 
 const deployDir = "../../docs/deploy"
 
-// checkParses demands that a command line of ours is one.
+// checkParses checks that the program accepts a command line.
 func checkParses(t *testing.T, args []string) {
 	t.Helper()
 	parser, err := kong.New(&cli{}, kong.DefaultEnvars("SKEIN"))
@@ -29,6 +29,7 @@ func checkParses(t *testing.T, args []string) {
 	}
 }
 
+// readDeployed returns a file of docs/deploy.
 func readDeployed(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deployDir, name))
@@ -38,7 +39,7 @@ func readDeployed(t *testing.T, name string) string {
 	return string(text)
 }
 
-// serveVariables are the environment variables that serve reads.
+// serveVariables returns the environment variables that `skein serve` reads.
 func serveVariables(t *testing.T) (names []string) {
 	t.Helper()
 	parser, err := kong.New(&cli{}, kong.DefaultEnvars("SKEIN"))
@@ -55,8 +56,8 @@ func serveVariables(t *testing.T) (names []string) {
 	return names
 }
 
-// checkVolumeOwners demands that every named volume covers a directory of the image that belongs to
-// the user of the service: Docker gives a new volume to root otherwise.
+// checkVolumeOwners checks that every named volume covers a directory of the image that belongs to
+// the user of the service. Docker gives other volumes to root.
 func checkVolumeOwners(t *testing.T, service, image string, volumes []string) {
 	t.Helper()
 	dockerfile, ok := map[string]string{"skein": "Dockerfile", "skein-nats": "nats/Dockerfile"}[image]

@@ -23,6 +23,7 @@ type natsServerOnSmallDisk struct {
 	cmd         *exec.Cmd
 }
 
+// newNATSOnSmallDisk builds and starts a NATS server with a disk of this size.
 func newNATSOnSmallDisk(t *testing.T, dir string, mib int64) *natsServerOnSmallDisk {
 	t.Helper()
 	n := &natsServerOnSmallDisk{
@@ -66,6 +67,7 @@ func (n *natsServerOnSmallDisk) kill() {
 func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	n := newNATSOnSmallDisk(t, dir, 128)
+
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	d := &serverOnSmallDisk{ctx: ctx, serverProcess: &serverProcess{t: t, dir: t.TempDir(), flags: []string{"--nats", n.url, "--audit-share", "0"}}}
 	t.Cleanup(func() { d.kill(); cancel() })
@@ -73,25 +75,30 @@ func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.api = d.newClient()
+
 	for range 40 {
 		if err := d.publish(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := n.disk.fill(); err != nil {
 		t.Fatal(err)
 	}
+
 	var err error
 	for err == nil {
-		err = d.publish() // what is half used of a block of the disk may still take some
+		err = d.publish() // partly used blocks of the disk may still take some messages
 	}
 	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded && code != connect.CodeResourceExhausted {
 		t.Errorf("not a byte is left: %v", err)
 	}
 	t.Logf("after %d follows: %v", d.ackedFollows, err)
 	d.checkLastFollow("not a byte is left")
+
 	n.kill()
 	d.checkFirstFollow("the NATS server is killed")
+
 	if err := n.disk.removeFiller(); err != nil {
 		t.Fatal(err)
 	}

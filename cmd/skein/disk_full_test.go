@@ -18,17 +18,21 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// serverOnSmallDisk is a server whose data are on a small disk, and what it has acknowledged.
+// serverOnSmallDisk is a server whose data directory is on a small disk, with the follows that it
+// has acknowledged.
 type serverOnSmallDisk struct {
 	*serverProcess
 	ctx context.Context //nolint:containedctx // that of the test
 	api *command.Client
-	// ackedFollows is how many were acknowledged, position the last.
+	// ackedFollows is how many follows were acknowledged, and position the position of the last
+	// one.
 	ackedFollows int
 	position     string
 	disk         *loopDisk
 }
 
+// startOnSmallDisk starts a server on a disk of this size. It does not archive or audit, so that
+// nothing else uses the disk.
 func startOnSmallDisk(t *testing.T, mib int64, flags ...string) *serverOnSmallDisk {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,13 +47,13 @@ func startOnSmallDisk(t *testing.T, mib int64, flags ...string) *serverOnSmallDi
 	return d
 }
 
-// followUsers is the n-th follow.
+// followUsers returns the users of the n-th follow. The followee is also the event id.
 func (*serverOnSmallDisk) followUsers(n int) (follower, user string) {
 	return fmt.Sprintf("follower-%08d", n/50), fmt.Sprintf("user-with-a-long-name-%08d", n)
 }
 
-// publish publishes the next 500 follows. Those of a call that failed are published again by the
-// next, with the same event ids: they may have been taken.
+// publish publishes the next 500 follows. If that fails, the next call publishes the same follows
+// again with the same event ids, because the log may have taken them.
 func (d *serverOnSmallDisk) publish() error {
 	req := &skeinv1.PublishRequest{}
 	for n := d.ackedFollows; n < d.ackedFollows+500; n++ {
@@ -66,7 +70,7 @@ func (d *serverOnSmallDisk) publish() error {
 	return err
 }
 
-// checkLastFollow fails unless the last follow is there.
+// checkLastFollow fails the test unless the last acknowledged follow is visible.
 func (d *serverOnSmallDisk) checkLastFollow(when string) {
 	d.t.Helper()
 	if !d.hasFollow(when, d.ackedFollows-1, d.position) {
@@ -74,8 +78,8 @@ func (d *serverOnSmallDisk) checkLastFollow(when string) {
 	}
 }
 
-// checkFirstFollow fails unless questions are answered, from whatever position: the first follow has been
-// there for long.
+// checkFirstFollow fails the test unless questions are answered from any position. The first follow
+// was visible long before.
 func (d *serverOnSmallDisk) checkFirstFollow(when string) {
 	d.t.Helper()
 	if !d.hasFollow(when, 0, "") {
@@ -83,7 +87,7 @@ func (d *serverOnSmallDisk) checkFirstFollow(when string) {
 	}
 }
 
-// hasFollow asks for a follow.
+// hasFollow asks for the n-th follow.
 func (d *serverOnSmallDisk) hasFollow(when string, n int, atLeast string) bool {
 	d.t.Helper()
 	a, b := d.followUsers(n)
@@ -94,6 +98,7 @@ func (d *serverOnSmallDisk) hasFollow(when string, n int, atLeast string) bool {
 	return follows
 }
 
+// checkPublishRefused fails the test unless a publish is refused because the disk is nearly full.
 func (d *serverOnSmallDisk) checkPublishRefused(when string) {
 	d.t.Helper()
 	err := d.publish()
@@ -110,7 +115,8 @@ func (d *serverOnSmallDisk) fill() {
 	}
 }
 
-// waitForLog waits until the log of a process says something, and forgets it.
+// waitForLog waits until the log of the process contains a text, and then empties the log, so that
+// the next wait is for a new line.
 func (d *serverOnSmallDisk) waitForLog(what string) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "server.log")
@@ -133,7 +139,7 @@ func (d *serverOnSmallDisk) freeDisk() {
 	}
 }
 
-// checkGraphEqualsLog fails unless the graph is what the log says.
+// checkGraphEqualsLog lets the server verify that the graph equals the log.
 func (d *serverOnSmallDisk) checkGraphEqualsLog() {
 	d.t.Helper()
 	out, err := exec.CommandContext(d.ctx, "skein", "replay", "verify", "graph", "--server", d.addr).CombinedOutput()
@@ -152,11 +158,13 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	filled := make(chan struct{})
 	go func() {
 		defer close(filled)
 		d.fill()
 	}()
+
 	failed := 0
 	for stop := false; !stop; {
 		select {
@@ -168,8 +176,11 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 			failed++
 		}
 	}
+
 	t.Logf("%d calls failed while the disk filled", failed)
-	d.checkFirstFollow("not a byte is left") // perhaps from an older position: the projections are paused
+	// The projections are paused, so the answer may be from an older position.
+	d.checkFirstFollow("not a byte is left")
+
 	d.freeDisk()
 	took := time.Now()
 	for err := d.publish(); err != nil; err = d.publish() {
@@ -177,6 +188,7 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	text, err := d.readLogFile()
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +205,7 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "320MiB")
 	for d.publish() == nil {
 	}
+
 	d.checkPublishRefused("the disk has filled")
 	t.Logf("%d follows were taken until Publish was refused", d.ackedFollows)
 	d.checkLastFollow("refused")
@@ -200,9 +213,11 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	d.fill()
 	d.checkPublishRefused("not a byte is left")
 	d.checkLastFollow("not a byte is left")
+
 	d.kill()
-	// Killed once more while it waits for room, it starts when there is some. At the end the
-	// reserve is free again.
+
+	// Start it twice without a free byte: it waits for space, and is killed again. A small reserve lets
+	// it continue later, once the fillers are removed.
 	d.flags[1] = "8MiB"
 	for range 2 {
 		if err := d.launch(d.ctx); err != nil {
@@ -210,13 +225,15 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 		}
 		d.waitForLog("the projections are paused")
 		d.kill()
-		d.fill() // what the start has tidied away
+		d.fill() // the start may have removed files
 	}
+
 	d.freeDisk()
 	if err := d.start(d.ctx); err != nil {
 		t.Fatal(err)
 	}
 	d.checkLastFollow("there is room again")
+
 	if err := d.publish(); err != nil {
 		t.Fatal(err)
 	}

@@ -31,31 +31,35 @@ func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	if code != exitOK || !strings.Contains(said, "at position "+position) {
 		t.Fatalf("exit code %d, %s", code, said)
 	}
+
 	rows, err := parquet.ReadFile[export.Row](file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	edges := 0
 	for _, r := range rows {
 		if r.Position != position {
-			t.Errorf("%+v", r)
+			t.Errorf("got a row at position %s, expected %s: %+v", r.Position, position, r)
 		}
 		if r.Kind == "edge" && r.ID == "ann" {
 			edges++
 			if r.Key["B"] != "bob" {
-				t.Errorf("%+v", r)
+				t.Errorf("got an edge to %v, expected bob", r.Key["B"])
 			}
 		}
 	}
 	if edges != 1 {
-		t.Errorf("%d edges of ann", edges)
+		t.Errorf("got %d edges of ann, expected 1", edges)
 	}
+
 	// A service without a target takes no snapshot, and its export leaves no file.
 	code, _, said = runInProcess("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
 		"--out", filepath.Join(out, "none"))
 	if code != exitFailed || !strings.Contains(said, "--take: ") {
 		t.Errorf("exit code %d, %s", code, said)
 	}
+
 	for dir, want := range map[string]int{out: 1, scratch: 0} {
 		if left, err := os.ReadDir(dir); err != nil || len(left) != want {
 			t.Errorf("%s holds %v, %v", dir, left, err)

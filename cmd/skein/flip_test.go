@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// flipBit flips a bit of a text where it stands for the nth time in a file of messages below a
-// directory. The file as it was is kept in another.
+// flipBit flips a bit in the nth occurrence of a text in a file of messages below a directory, and
+// saves the original file at savePath.
 func flipBit(dir, text string, n int, savePath string) error {
 	all, err := blockFiles(dir)
 	if err != nil {
@@ -21,6 +21,8 @@ func flipBit(dir, text string, n int, savePath string) error {
 		if err != nil {
 			return err
 		}
+
+		// Find the nth occurrence, or count down the occurrences in this file.
 		data, at := bytes.Clone(content), 0
 		for ; n > 0; n-- {
 			next := bytes.Index(data[at:], []byte(text))
@@ -29,9 +31,11 @@ func flipBit(dir, text string, n int, savePath string) error {
 			}
 			at += next + 1
 		}
+
 		if n > 0 {
 			continue
 		}
+
 		saved, err := json.Marshal(savedFile{path, content})
 		if err != nil {
 			return err
@@ -42,12 +46,14 @@ func flipBit(dir, text string, n int, savePath string) error {
 	return fmt.Errorf("%q is not in %v", text, all)
 }
 
-// blockFiles finds the files of messages of a log below a directory.
+// blockFiles returns the files below a directory in which a NATS server stores the messages of the
+// log.
 func blockFiles(dir string) ([]string, error) {
 	return filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "SKEIN", "msgs", "*.blk"))
 }
 
-// restoreFlipped brings a file back, as the runbook tells.
+// restoreFlipped restores the original file, as the runbook says: without the index of the damaged
+// file.
 func restoreFlipped(savePath string) error {
 	data, err := os.ReadFile(savePath)
 	if err != nil {
@@ -66,6 +72,7 @@ func restoreFlipped(savePath string) error {
 	return nil
 }
 
+// savedFile is an original file and its path.
 type savedFile struct {
 	Path    string
 	Content []byte

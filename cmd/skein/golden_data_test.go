@@ -17,13 +17,12 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
-// goldenDir has a directory for each released version: a small data directory that it has written,
-// and questions that it was asked, with its answers. `task golden:data VERSION=v1.2` adds one; none
-// is ever changed.
+// goldenDir has a directory per released version, with a small data directory that this version has
+// written, and the answers that it gave to questions. `task golden:data VERSION=v1.2` adds one.
+// Existing ones are never changed.
 const goldenDir = "testdata/golden"
 
-// keepDataFlags are flags of a service that changes nothing of old data by itself, but to continue with
-// it.
+// keepDataFlags keep a service from archiving, trimming or auditing data of an earlier version.
 var keepDataFlags = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
 
 // TestMakeGoldenData makes the data of a version with this program. Only `task golden:data` runs
@@ -33,10 +32,12 @@ func TestMakeGoldenData(t *testing.T) {
 	if release == "" {
 		return // TestDataOfEveryReleaseIsServed checks what it has made
 	}
+
 	releaseDir := filepath.Join(goldenDir, release)
 	if _, err := os.Stat(releaseDir); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("%s is there already: what a release has written does not change (%v)", releaseDir, err)
 	}
+
 	dir := t.TempDir()
 	s := &serverProcess{t: t, dir: dir, flags: []string{
 		"--archive-every", "1s", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
@@ -44,6 +45,7 @@ func TestMakeGoldenData(t *testing.T) {
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	publishGoldenEvents(t, s, "skein")
 	mustSkein(t, s, "skein", "", "snapshot", "--name", "golden")
 	recorded := recordAnswers(t, s, "skein")
@@ -51,6 +53,7 @@ func TestMakeGoldenData(t *testing.T) {
 	if err := s.stopGracefully(); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.MkdirAll(releaseDir, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +99,17 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 				data := s.dataDir()
 				unpackTo(t, filepath.Join(releaseDir, "data.tar.gz"), data)
 				prepare(t, data)
+
 				if err := s.start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				waitUntilRebuilt(t, s)
 				checkAnswers(t, s, "skein", string(recorded), source == "its archive", nil)
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
-				// It takes new facts, and continues with them after a restart.
+
+				// The service takes new events, and still has them after a restart.
 				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
+
 				if err := s.stopGracefully(); err != nil {
 					t.Fatal(err)
 				}
@@ -115,15 +121,17 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 						t.Error(err)
 					}
 				}()
+
 				got := mustSkein(t, s, "skein", "", "query", "check", "u1", "later", "--at-least", strings.TrimSpace(at))
 				if !strings.Contains(got, "explicit") {
-					t.Errorf("%s", got)
+					t.Errorf("after a restart: got %s, expected an explicit follow", got)
 				}
 			})
 		}
 	}
 }
 
+// removeStores removes all stores of a data directory.
 func removeStores(t *testing.T, data string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(data, service.StoresDir)); err != nil {
@@ -131,8 +139,8 @@ func removeStores(t *testing.T, data string) {
 	}
 }
 
-// packDir writes the files of a directory to an archive, with the times left out. Holes in files
-// shrink to nothing.
+// packDir writes the files of a directory to an archive, without their times. Compression shrinks
+// the holes of sparse files to almost nothing.
 func packDir(t *testing.T, dir, file string) {
 	t.Helper()
 	out, err := os.Create(file)
@@ -171,7 +179,7 @@ func packDir(t *testing.T, dir, file string) {
 	}
 }
 
-// unpackTo makes a directory of an archive.
+// unpackTo unpacks an archive into a directory.
 func unpackTo(t *testing.T, file, dir string) {
 	t.Helper()
 	in, err := os.Open(file)
@@ -211,8 +219,8 @@ func unpackTo(t *testing.T, file, dir string) {
 	}
 }
 
-// waitUntilRebuilt waits until every projection of a service is ready. Stores of an earlier version
-// answer from their last position, or not at all, until they are rebuilt.
+// waitUntilRebuilt waits until every projection of a service is ready. Until its store is rebuilt,
+// a projection of an earlier version answers from its last position, or not at all.
 func waitUntilRebuilt(t *testing.T, s *serverProcess) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(context.Context) error {

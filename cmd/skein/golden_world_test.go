@@ -14,21 +14,24 @@ import (
 	"testing"
 )
 
-// publishGoldenEvents publishes some of every kind of event, and imports history, by the commands of a
-// program.
+// publishGoldenEvents imports history and publishes some events of every kind, with the commands of
+// a program.
 func publishGoldenEvents(t *testing.T, s *serverProcess, program string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 7411))
 	user := func() string { return fmt.Sprintf("u%d", rng.IntN(24)) }
+
 	var history strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&history, "u%d,u%d,2026-0%d-%02dT08:00:00Z\n", i%24, (i*7+1+i/24)%24, 1+i%9, 1+i%28)
 	}
+
 	file := filepath.Join(s.dir, "history.csv")
 	if err := os.WriteFile(file, []byte(history.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	mustSkein(t, s, program, "", "import", "follows", file, "--columns", "follower,user,time")
+
 	var live strings.Builder
 	addLine := func(format string, args ...any) { fmt.Fprintf(&live, format+"\n", args...) }
 	for i := range 12 {
@@ -68,19 +71,20 @@ func publishGoldenEvents(t *testing.T, s *serverProcess, program string) {
 	} {
 		addLine("%s", line)
 	}
-	// Many envelopes, not one.
+
+	// Small batches make many envelopes.
 	mustSkein(t, s, program, live.String(), "publish", "--batch", "10", "--visible")
 }
 
-// runProgramWithTimeout runs a command of a program against a service and returns what it prints.
+// runProgramWithTimeout runs a command of a program against a service, for waitLimit at most, and
+// returns what it prints.
 func runProgramWithTimeout(ctx context.Context, s *serverProcess, program, stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	return runProgram(ctx, s, program, stdin, args...)
 }
 
-// runProgram runs a program with the address of a server until it or the context ends. It returns
-// all that the program prints.
+// runProgram does the same until the context ends.
 func runProgram(ctx context.Context, s *serverProcess, program, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SKEIN_SERVER=http://"+s.addr)
@@ -94,6 +98,8 @@ func runProgram(ctx context.Context, s *serverProcess, program, stdin string, ar
 	return out.String() + notes.String(), err
 }
 
+// mustSkein runs a command of a program against a service, and returns what it prints. The command
+// must succeed.
 func mustSkein(t *testing.T, s *serverProcess, program, stdin string, args ...string) string {
 	t.Helper()
 	out, err := runProgramWithTimeout(t.Context(), s, program, stdin, args...)
@@ -103,8 +109,9 @@ func mustSkein(t *testing.T, s *serverProcess, program, stdin string, args ...st
 	return out
 }
 
-// goldenQueries are the questions that are recorded. MORE and NEWER are tokens that an answer before gave,
-// POSITION the last position.
+// goldenQueries are the commands whose answers are recorded. MORE and NEWER are replaced by tokens
+// of an earlier answer, POSITION by the last position, and POSITION8 by the position at the end of
+// the first watch.
 var goldenQueries = strings.Split(strings.TrimSpace(`
 query check u1 u2 u3 u8 u9 u22 --board u3/b3 --board u1/b1 --at-least POSITION
 query relationships u1 u2 u3 u4 u8 u9
@@ -149,14 +156,16 @@ var (
 	watchPositionPattern = regexp.MustCompile(`"position":"([^"]+)"`)
 )
 
-// recordAnswers asks all and returns questions and answers as they are kept: a line "$ skein …", then what
-// it printed.
+// recordAnswers runs all queries. For each it returns a line "$ skein …" with the command, followed
+// by what the command printed.
 func recordAnswers(t *testing.T, s *serverProcess, program string) string {
 	t.Helper()
 	var recorded strings.Builder
 	var pageToken, newerToken, watchPosition string
+
 	last := `{"feedRead":{"userId":"u2","readTime":"2026-01-02T03:04:05Z"}}`
 	position := strings.TrimSpace(mustSkein(t, s, program, last, "publish", "--visible"))
+
 	for _, read := range goldenQueries {
 		args := strings.Fields(read)
 		for i, arg := range args {
@@ -172,8 +181,9 @@ func recordAnswers(t *testing.T, s *serverProcess, program string) string {
 			}
 		}
 		if slices.Contains(args, "") {
-			t.Fatalf("%s: no answer before it gave that", read)
+			t.Fatalf("%s: no earlier answer had this token", read)
 		}
+
 		answer := mustSkein(t, s, program, "", args...)
 		pageToken = ""
 		if found := pageTokenPattern.FindStringSubmatch(answer); found != nil {
@@ -190,23 +200,25 @@ func recordAnswers(t *testing.T, s *serverProcess, program string) string {
 	return recorded.String()
 }
 
-// positionPattern are what an answer says of the position that it is at: another one in a log that continues
-// in another epoch.
+// positionPattern matches the parts of an answer that depend on the position. They differ in a log
+// that continues in another epoch.
 var positionPattern = regexp.MustCompile(`at position \S+|--page-token \S+|--newer-than \S+|"(position|resumeToken)":"[^"]+"`)
 
-// checkAnswers asks what is kept and demands the answers that are kept, at the positions that are
-// kept unless the epoch is another. Of questions that match moved, which mean something else by
-// now, it demands only that they are answered.
+// checkAnswers runs the recorded commands again and compares the answers. If otherEpoch is set,
+// positions may differ. Commands that match changedQueries mean something else by now, and only
+// have to succeed.
 func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, otherEpoch bool, changedQueries *regexp.Regexp) {
 	t.Helper()
 	asked := 0
 	for _, part := range strings.Split("\n"+recorded, "\n$ skein ")[1:] {
 		question, want, _ := strings.Cut(part, "\n")
 		asked++
+
 		got := mustSkein(t, s, program, "", strings.Fields(question)...)
 		if otherEpoch {
 			got, want = positionPattern.ReplaceAllString(got, "POSITION"), positionPattern.ReplaceAllString(want, "POSITION")
 		}
+
 		if changedQueries != nil && changedQueries.MatchString(question) {
 			continue
 		}
@@ -215,12 +227,11 @@ func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, othe
 		}
 	}
 	if asked < len(goldenQueries)-5 {
-		t.Errorf("only %d questions are kept", asked)
+		t.Errorf("only %d commands are recorded, expected almost %d", asked, len(goldenQueries))
 	}
 }
 
-// waitUntilArchived waits until nothing waits for the archive, so that a copy of the directory has all
-// of it.
+// waitUntilArchived waits until the archive has the whole log.
 func waitUntilArchived(t *testing.T, s *serverProcess, program string) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(ctx context.Context) error {

@@ -21,16 +21,19 @@ func TestMetricsPassLintAndCountWork(t *testing.T) {
 	defer stop()
 	mustPublish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
 	waitUntilFolded(t, api, 1)
+
 	families := scrapeMetrics(t.Context(), t, api)
+
 	var list []*dto.MetricFamily
 	for name, f := range families {
-		if strings.HasPrefix(name, "skein_") { // those of Go are as they are
+		if strings.HasPrefix(name, "skein_") { // the Go client library chooses the other names
 			list = append(list, f)
 		}
 	}
 	if problems, err := promlint.NewWithMetricFamilies(list).Lint(); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
 	}
+
 	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "skein_block_cache_max_bytes"} {
 		if families[name] == nil {
 			t.Errorf("%s is missing", name)
@@ -46,8 +49,8 @@ func TestMetricsPassLintAndCountWork(t *testing.T) {
 	}
 }
 
-// waitUntilFolded waits until each projection has counted n envelopes. It does so after they are
-// visible.
+// waitUntilFolded waits until each projection has counted n envelopes, which may be shortly after
+// the envelopes are visible.
 func waitUntilFolded(t *testing.T, api *command.Client, n float64) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
@@ -68,7 +71,7 @@ func waitUntilFolded(t *testing.T, api *command.Client, n float64) {
 	})
 }
 
-// scraped asks a service for its metrics.
+// scrapeMetrics returns the metrics of a service by name.
 func scrapeMetrics(ctx context.Context, t *testing.T, api *command.Client) map[string]*dto.MetricFamily {
 	t.Helper()
 	f, err := statuscmd.Scrape(ctx, api)

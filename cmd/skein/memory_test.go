@@ -18,7 +18,8 @@ import (
 // that flags that are given override these parts.
 func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
-	// The limit is that of the process: workers take what is for rebuilds and shadows.
+	// Rebuilds and verifications run in worker processes, so their memory is not part of the limit of
+	// this process.
 	shared := func(limit, cache, queries, ring, rebuild, shadow, requests int64) service.Memory {
 		return service.Memory{Limit: limit - rebuild - shadow, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
 	}
@@ -43,9 +44,10 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.of.String() != s.text {
-				t.Errorf("%s is written as %v", s.text, s.of)
+				t.Errorf("%s is printed as %v", s.text, s.of)
 			}
 		}
+
 		total, err := totalMemory(memory, tt.available)
 		if err != nil {
 			t.Fatal(err)
@@ -78,21 +80,21 @@ func TestFeedStreamLimitFollowsMemory(t *testing.T) {
 func TestInvalidMemoryIsRefused(t *testing.T) {
 	for _, text := range []string{"", "0%", "101%", "x%", "NaN%", "-1", "1TB"} {
 		if err := new(memorySetting).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 		}
 	}
 	size := func(n int64) memorySetting { return memorySetting{given: true, bytes: flags.ByteSize(n)} }
 	if _, err := totalMemory(size(1<<20), 0); err == nil {
-		t.Error("a MiB is taken")
+		t.Error("1 MiB in all is accepted")
 	}
 	if _, err := totalMemory(memorySetting{given: true, share: .5}, 0); err == nil {
-		t.Error("a share of nothing known is taken")
+		t.Error("a share of an unknown amount is accepted")
 	}
 	if _, err := planMemory(1<<30, true, size(700<<20), memorySetting{}, memorySetting{}); err == nil {
-		t.Error("a cache that leaves no room for anything else is taken")
+		t.Error("a cache that leaves no memory for anything else is accepted")
 	}
 	if _, err := planMemory(1<<30, true, memorySetting{}, memorySetting{}, size(1<<20)); err == nil {
-		t.Error("a rebuild in a MiB is taken")
+		t.Error("a rebuild in 1 MiB is accepted")
 	}
 }
 
@@ -132,7 +134,7 @@ func TestAvailableMemoryIsTheLowestLimit(t *testing.T) {
 			}
 		}
 		if got := availableMemory(tt.machine, root); got != tt.want {
-			t.Error(name, fmt.Sprint(got), tt.want)
+			t.Errorf("%s: got %d bytes, expected %d", name, got, tt.want)
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// runbookURL is the page that the alerts link to: of the public repository, as an alert is read
-// where there is no clone.
+// runbookURL is the page that the alerts link to. It is in the public repository, because people
+// read alerts where they have no clone.
 const runbookURL = "https://github.com/skein-feed/skein/blob/main/docs/runbook.md"
 
-// expressions are what the dashboard and the alerts ask of Prometheus, by where that stands.
+// expressions returns the queries of the dashboard and the alerts, by where they are.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	read := func(name string, into any, parse func([]byte, any) error) {
@@ -88,8 +88,9 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(string(doc), "\n## What to watch\n")
-	// What stands there is what is registered: TestMaintenanceMetricsAreDocumented, and its like of
-	// the gateway.
+
+	// Read the metrics and their labels from the page. TestMaintenanceMetricsAreDocumented, and a
+	// similar test of the gateway, check that the page is complete.
 	labels := map[string]map[string]bool{}
 	name := regexp.MustCompile("`([a-z_]+)`")
 	for line := range strings.Lines(text) {
@@ -112,6 +113,7 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 			labels[metric[1]] = of
 		}
 	}
+
 	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	for metric := range scrapeMetrics(t.Context(), t, api) {
@@ -123,6 +125,7 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 
 	asked := regexp.MustCompile(`\b((?:skein|go|process)_[a-z_]+|up)(\{[^}]*\})?`)
 	label := regexp.MustCompile(`([a-z_]+)(?:=|!=|=~|!~)"`)
+
 	used := map[string]bool{}
 	for where, expr := range expressions(t) {
 		found := asked.FindAllStringSubmatch(expr, -1)
@@ -143,7 +146,8 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 			}
 		}
 	}
-	// Sequences, versions, and times of rounds are for readers who look at one process.
+
+	// These metrics are for people who look at one process.
 	for _, metric := range []string{
 		"skein_build_info", "skein_projection_position", "skein_log_last_sequence", "skein_archive_position",
 		"skein_audit_rounds_total", "skein_audit_round_seconds", "skein_audit_no_disk", "skein_fold_envelopes_total",

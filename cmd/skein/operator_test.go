@@ -21,16 +21,19 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// controlledOperation is an operation that the test controls.
+// controlledOperation is an operation that reports when it starts, and ends when the test sends its
+// result.
 type controlledOperation struct {
 	started chan operator.OperationRequest
 	results chan error
 }
 
+// newControlledOperation makes an operation that may run several times.
 func newControlledOperation() *controlledOperation {
 	return &controlledOperation{started: make(chan operator.OperationRequest, 16), results: make(chan error, 16)}
 }
 
+// prepare returns the function that runs the operation. It reports 4 of 10 rows as done.
 func (r *controlledOperation) prepare(o operator.OperationRequest) (operation.Func, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		p.StartPhase(replay.Comparing, "rows", 10)
@@ -45,6 +48,7 @@ func (r *controlledOperation) prepare(o operator.OperationRequest) (operation.Fu
 	}, nil
 }
 
+// offer returns the operations of a service. A rollback is always refused.
 func (r *controlledOperation) offer(*service.Service) service.OfferedOperations {
 	return service.OfferedOperations{
 		operation.Rebuild: {Prepare: r.prepare, Resumes: true},
@@ -55,6 +59,7 @@ func (r *controlledOperation) offer(*service.Service) service.OfferedOperations 
 	}
 }
 
+// refusalDetails returns the reason of an error, and the id of the operation that the error names.
 func refusalDetails(t *testing.T, err error) (reason, id string) {
 	t.Helper()
 	var refused *connect.Error
@@ -79,6 +84,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	withRehearsal := func(o *service.Options) { o.OfferedOperations = operation.offer }
 	api, stop := startService(t, dir, logger, withRehearsal)
 	admin := api.Admin()
+
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
 		Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
 	}))
@@ -91,6 +97,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	if diff := cmp.Diff(want, <-operation.started); diff != "" {
 		t.Error(diff)
 	}
+
 	id := started.Msg.GetOperation().GetOperationId()
 	_, err = admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: "graph"}))
 	if reason, other := refusalDetails(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition ||
@@ -107,19 +114,21 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 	}
 	stop()
 
-	// The next process continues with the same order.
+	// The next process must continue with the same request.
 	api, stop = startService(t, dir, logger, withRehearsal)
 	defer stop()
 	want.Resumed = true
 	if diff := cmp.Diff(want, <-operation.started); diff != "" {
 		t.Error(diff)
 	}
+
 	stream, err := api.Admin().WatchOperation(t.Context(), connect.NewRequest(&skeinv1.WatchOperationRequest{OperationId: id}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
 	operation.results <- nil
+
 	var last *skeinv1.Operation
 	for stream.Receive() {
 		last = stream.Msg().GetOperation()
@@ -165,7 +174,8 @@ func TestReplayCommandsReportOutcome(t *testing.T) {
 	if o := <-operation.started; o.Share != 0.5 || len(o.Partitions) != 0 {
 		t.Errorf("%+v", o)
 	}
-	// What differs is a failure, with its report.
+
+	// A verification that finds differences fails, and prints its report.
 	operation.results <- errors.New("2 rows of inbox differ")
 	check(1, "7 rows, as told", "failed: 2 rows of inbox differ", "replay", "verify")
 	<-operation.started
@@ -200,6 +210,7 @@ func TestWatchCommandContinuesAtPosition(t *testing.T) {
 	defer stop()
 	mustPublish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))
 	server := "--server=" + api.URL
+
 	code, out, said := runInProcess("watch", "--after=earliest", "--limit=2", server)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], "cid") || !strings.HasPrefix(lines[0], "20") {
@@ -209,7 +220,8 @@ func TestWatchCommandContinuesAtPosition(t *testing.T) {
 	if !ok {
 		t.Fatal(said)
 	}
-	// In the middle of what was published together.
+
+	// Continue at this position, which is inside of one envelope.
 	code, out, said = runInProcess("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
 	if code != 0 || !strings.Contains(out, `"userId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
 		t.Errorf("code %d\n%s%s", code, out, said)

@@ -28,8 +28,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// readUserTable reads the table of docs/operations.md: to which subjects each user of the NATS servers
-// may publish.
+// readUserTable reads the table of docs/operations.md, which says to which subjects each user of
+// the NATS servers may publish.
 func readUserTable(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
@@ -47,11 +47,13 @@ func readUserTable(t *testing.T) map[string][]string {
 		}
 		return list
 	}
+
 	users := map[string][]string{}
 	for line := range strings.Lines(table) {
 		if !strings.HasPrefix(line, "|") {
 			break
 		}
+
 		cells := strings.Split(line, "|")
 		name, subjects := words(cells[1])[0], words(cells[3])
 		for _, other := range words(cells[2]) {
@@ -72,6 +74,7 @@ type natsWithUsers struct {
 	adminJetStream jetstream.JetStream
 }
 
+// startNATSWithUsers starts the server. Each user may only subscribe to its own inbox.
 func startNATSWithUsers(t *testing.T) *natsWithUsers {
 	t.Helper()
 	users := []*natsserver.User{{Username: "root", Password: "-"}}
@@ -90,11 +93,12 @@ func startNATSWithUsers(t *testing.T) *natsWithUsers {
 	return n
 }
 
+// inboxPrefix returns the prefix of the inboxes of a user.
 func inboxPrefix(user string) string { return "_INBOX_" + user }
 
 func (n *natsWithUsers) url(user string) string { return "nats://" + user + ":-@" + n.addr }
 
-// connect connects as a program without skein would.
+// connect connects as a user, as a program without skein does.
 func (n *natsWithUsers) connect(user, inbox string, fails func(error)) *nats.Conn {
 	n.t.Helper()
 	nc, err := nats.Connect(n.url(user), nats.CustomInboxPrefix(inbox), nats.ErrorHandler(
@@ -110,14 +114,14 @@ func (n *natsWithUsers) connect(user, inbox string, fails func(error)) *nats.Con
 	return nc
 }
 
-// logConfig is where the log is for a user.
+// logConfig returns the configuration with which a user opens the log.
 func (n *natsWithUsers) logConfig(user string, logger *slog.Logger) eventlog.Config {
 	c := (&flags.NATSFlags{NATS: n.url(user), NATSInbox: inboxPrefix(user)}).Config("")
 	c.Logger = logger
 	return c
 }
 
-// openLog opens the log as a user.
+// openLog opens the log as a user until the end of the test.
 func (n *natsWithUsers) openLog(t *testing.T, user string, logger *slog.Logger) *eventlog.Log {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), n.logConfig(user, logger))
@@ -132,7 +136,7 @@ func (n *natsWithUsers) openLog(t *testing.T, user string, logger *slog.Logger) 
 	return log
 }
 
-// startServiceAs runs the service as a user, with a data directory of its own.
+// startServiceAs runs the service as a user, with its own data directory.
 func (n *natsWithUsers) startServiceAs(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *command.Client, stop func()) {
 	t.Helper()
 	return startService(t, t.TempDir(), logger, func(o *service.Options) {
@@ -174,11 +178,11 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 			})
 			tt.work(t, tt.user, slog.New(slog.NewTextHandler(&log, nil)))
 			text := log.String()
-			if tt.user == "archiver" { // it also tries what it may not
+			if tt.user == "archiver" { // archiveLog also tries to erase, which this user may not
 				text = strings.ReplaceAll(text, "$JS.API.STREAM.INFO.KV_skein-cluster-", "")
 			}
 			if strings.Contains(text, events.ErrForbidden.Error()+": to publish to $") || strings.Contains(text, "level=ERROR") {
-				t.Error("it lacks a permission")
+				t.Errorf("user %s lacks a permission", tt.user)
 			}
 		}) {
 			return
@@ -193,7 +197,7 @@ func (n *natsWithUsers) serveWithoutArchive(t *testing.T, user string, logger *s
 	mustPublish(t, api, userFollowed("ann", "bob"))
 }
 
-// appendEvent appends an event, and reads nothing.
+// appendEvent appends an event without reading anything.
 func (n *natsWithUsers) appendEvent(t *testing.T, user string, logger *slog.Logger) {
 	p, err := eventlog.Dial(t.Context(), n.logConfig(user, logger), eventlog.PublisherOptions{})
 	if err != nil {
@@ -210,7 +214,7 @@ func (n *natsWithUsers) appendEvent(t *testing.T, user string, logger *slog.Logg
 	}
 }
 
-// readLog reads the log up to its end.
+// readLog reads all envelopes of the log.
 func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
 	t.Helper()
 	head, err := log.Head(ctx)
@@ -241,7 +245,7 @@ func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (all []*event
 	return all
 }
 
-// readEverything is to read everything, and continues after a cursor.
+// readEverything reads the whole log, checks a cursor, and finds a sequence by time.
 func (n *natsWithUsers) readEverything(t *testing.T, user string, logger *slog.Logger) {
 	log := n.openLog(t, user, logger)
 	all := readLog(t.Context(), t, log)
@@ -256,8 +260,7 @@ func (n *natsWithUsers) readEverything(t *testing.T, user string, logger *slog.L
 	}
 }
 
-// fixedArchiveEnd is the word that everything up to a cursor of the stream is archived, and that the last envelope is all that a reader
-// there has to know.
+// fixedArchiveEnd claims that everything up to a cursor of the stream is archived.
 type fixedArchiveEnd struct {
 	events.Archive
 	end events.Cursor
@@ -303,7 +306,7 @@ func waitUntilArchiving(t *testing.T, api *command.Client) {
 	})
 }
 
-// archiveLog takes the lease and archives. To erase is not its to do.
+// archiveLog takes the lease and archives. Erasing must be refused.
 func (n *natsWithUsers) archiveLog(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
 	api, stop := n.startServiceAs(t, user, logger, b)
 	defer stop()
@@ -315,7 +318,7 @@ func (n *natsWithUsers) archiveLog(t *testing.T, user string, logger *slog.Logge
 	}
 }
 
-// eraseUser takes a user out of archive and log, by a new epoch.
+// eraseUser erases a user from the archive and the log, which gets a new epoch.
 func (n *natsWithUsers) eraseUser(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
 	api, stop := n.startServiceAs(t, user, logger, b)
 	defer stop()
@@ -325,7 +328,7 @@ func (n *natsWithUsers) eraseUser(t *testing.T, user string, logger *slog.Logger
 	}
 }
 
-// restoreLog makes the log again after the servers have lost it.
+// restoreLog restores the log after the servers have lost it.
 func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
 	if err := n.adminJetStream.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
@@ -337,7 +340,7 @@ func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
 	}
 }
 
-// replaceStream makes the log again in place of a stream that the servers still have.
+// replaceStream restores the log in place of a stream that the servers still have.
 func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
 	code, out, said := runInProcess("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
 		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
@@ -375,11 +378,14 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 		"restorer":  {"create"},
 		"replacer":  {"configure", "create", "delete", "read"},
 	}
+
 	got := map[string][]string{}
 	for user := range readUserTable(t) {
 		refused := make(chan string, 1)
 		nc := n.connect(user, inboxPrefix(user), func(err error) { refused <- err.Error() })
-		// Refusals are reported in order: every subject that was not refused before the last one is permitted.
+
+		// The server reports refusals in order. So a subject was permitted if it was not refused before
+		// the last subject, which is always refused.
 		isForbidden := func(send func() error) bool {
 			t.Helper()
 			const last = "nobody.may"
@@ -395,6 +401,7 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 			}
 			return found
 		}
+
 		for action, subjects := range actions {
 			permitted := 0
 			for _, subject := range subjects {
@@ -408,6 +415,7 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 				t.Errorf("%s may %s in part", user, action)
 			}
 		}
+
 		slices.Sort(got[user])
 		for _, inbox := range []string{"_INBOX.>", "_INBOX_root.>", "skein.>", "$JS.ACK.>", ">"} {
 			if !isForbidden(func() error { _, err := nc.SubscribeSync(inbox); return err }) {
@@ -416,6 +424,6 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("permissions of the users (-want +got):\n%s", diff)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// programOfOldFold returns a program that folds counters in another version than this one, and in
-// no other way differs from it or is older.
+// programOfOldFold returns a program that has another version of the fold of counters, and does not
+// differ from the program under test in any other way except its age.
 func programOfOldFold(t *testing.T) string {
 	t.Helper()
 	old := os.Getenv("SKEIN_OLD_FOLD")
@@ -31,7 +31,7 @@ func programOfOldFold(t *testing.T) string {
 	return old
 }
 
-// restartLoad reads and publishes all the time while a server is replaced. A read may fail only
+// restartLoad reads and publishes continuously while a server is replaced. A read may fail only
 // during a restart.
 type restartLoad struct {
 	t   *testing.T
@@ -49,6 +49,7 @@ type restartLoad struct {
 	longestGap time.Duration
 }
 
+// start starts two readers and a writer.
 func (l *restartLoad) start(ctx context.Context) {
 	l.stop = make(chan struct{})
 	l.lastRead = time.Now()
@@ -58,6 +59,7 @@ func (l *restartLoad) start(ctx context.Context) {
 	l.running.Go(func() { l.repeat(func() { l.publish(ctx) }) })
 }
 
+// repeat calls a function until the load is stopped.
 func (l *restartLoad) repeat(step func()) {
 	for {
 		select {
@@ -69,7 +71,7 @@ func (l *restartLoad) repeat(step func()) {
 	}
 }
 
-// read asks for two things, and fails the test if that fails outside of a restart.
+// read makes two calls, and fails the test if one of them fails outside of a restart.
 func (l *restartLoad) read(ctx context.Context) {
 	during := l.isRestarting.Load()
 	_, err := l.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
@@ -95,7 +97,7 @@ func (l *restartLoad) read(ctx context.Context) {
 	l.lastRead = now
 }
 
-// publish publishes a play, again until it is acknowledged.
+// publish publishes a play, with the same event id until the play is acknowledged.
 func (l *restartLoad) publish(ctx context.Context) {
 	ev := &skeinv1.Event{
 		EventId: fmt.Sprint("play-", l.plays.Load()),
@@ -110,7 +112,7 @@ func (l *restartLoad) publish(ctx context.Context) {
 	}
 }
 
-// restart replaces the program of the server.
+// restart replaces the program of the server, and logs for how long no read was answered.
 func (l *restartLoad) restart(ctx context.Context, s *serverProcess, program string) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -166,9 +168,12 @@ func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 			t.Errorf("skein %s: expected %q", strings.Join(args, " "), want)
 		}
 	}
-	for range 2 { // the second time right before the restart
+
+	// Prepare again right before the restart, so that the generation is as recent as possible.
+	for range 2 {
 		run("counters: a generation is prepared", "replay", "prepare", "--data", s.dataDir())
 	}
+
 	for _, step := range []struct{ program, generation string }{
 		{"skein", "generation 2: ready"}, {old, "generation 1: ready"}, {"skein", "generation 2: ready"},
 	} {

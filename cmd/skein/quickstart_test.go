@@ -61,8 +61,9 @@ func TestQuickStartsPrintWhatTheyPromise(t *testing.T) {
 	}
 }
 
-// runAsWritten runs a script in an empty directory, where the address of the repository stands for
-// this clone, and ends what it leaves.
+// runAsWritten runs a script in an empty directory, where git clones this repository in place of
+// the public one. It kills all processes that the script leaves behind, and returns what they
+// printed.
 func runAsWritten(t *testing.T, top, script string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail")
@@ -78,13 +79,14 @@ func runAsWritten(t *testing.T, top, script string) string {
 	cmd.Env = append(cmd.Env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=url."+top+".insteadOf",
 		"GIT_CONFIG_VALUE_0=https://github.com/skein-feed/skein", "GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = 5 * time.Second // what it leaves when it fails holds its output
+	// Processes that a failed script leaves behind keep its output open.
+	cmd.WaitDelay = 5 * time.Second
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	err := cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // none is left if all went well
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}

@@ -29,29 +29,31 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// redisPeer is a redis-server of a test.
+// redisPeer is a redis-server, with a client of it.
 type redisPeer struct {
 	*goredis.Client
 	addr string
 }
 
-// errRedisEnded is that a redis-server did not start, but ended.
+// errRedisEnded says that a redis-server ended instead of starting.
 var errRedisEnded = errors.New("redis-server ended")
 
-// startRedisPeer starts a redis-server on a directory and waits until it has loaded what is there.
-// It ends with the test.
+// startRedisPeer starts a redis-server on a directory, and waits until it has loaded the files
+// there. The server ends with the test.
 func startRedisPeer(t *testing.T, dir string, args ...string) (*redisPeer, error) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	addr := l.Addr().String()
 	l.Close()
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--daemonize", "no", "--save", ""}, args...)
 	cmd := exec.CommandContext(t.Context(), "redis-server", args...)
 	if err := cmd.Start(); err != nil {
@@ -62,12 +64,14 @@ func startRedisPeer(t *testing.T, dir string, args ...string) (*redisPeer, error
 		_ = cmd.Wait() // it is killed, or could not load
 		close(ended)
 	}()
+
 	client := goredis.NewClient(&goredis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() {
 		_ = client.Close()
 		_ = cmd.Process.Kill()
 		<-ended
 	})
+
 	hasEnded := false
 	err = eventually(t.Context(), func(ctx context.Context) error {
 		select {
@@ -84,7 +88,7 @@ func startRedisPeer(t *testing.T, dir string, args ...string) (*redisPeer, error
 	return &redisPeer{client, addr}, err
 }
 
-// redisImport is a mapping beside a Redis and a service.
+// redisImport runs imports from a Redis into a service with a mapping.
 type redisImport struct {
 	t           *testing.T
 	mappingPath string
@@ -92,6 +96,7 @@ type redisImport struct {
 	serviceURL  string
 }
 
+// newRedisImport writes the mapping to a file.
 func newRedisImport(t *testing.T, redis *redisPeer, service *serverProcess, mapping string) *redisImport {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mapping.yaml")
@@ -101,19 +106,19 @@ func newRedisImport(t *testing.T, redis *redisPeer, service *serverProcess, mapp
 	return &redisImport{t, path, "redis://" + redis.addr, "http://" + service.addr}
 }
 
-// newCommand is skein import redis.
+// newCommand returns `skein import redis` with more arguments.
 func (i *redisImport) newCommand(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{"import", "redis", i.mappingPath, "--redis", i.redisURL, "--server", i.serviceURL, "--commands", "0", "--max-rejects", "100%", "--json"}, args...)
 	return exec.CommandContext(ctx, "skein", args...)
 }
 
-// importReport is what an import reports.
+// importReport is what an import prints.
 type importReport struct {
 	Found, New, Published, Rejected, Gone, Run uint64
 	Scanned, Unmatched, Vanished               uint64
 	Rejects                                    string
-	// Differences are what the comparison said: in all, missing, extra, other times, other texts,
-	// other counts.
+	// Differences are what the comparison found: in all, missing, extra, other times, other texts
+	// and other counts.
 	Differences [6]int
 	Text        string
 	Code        int
@@ -124,7 +129,7 @@ var differenceCounts = regexp.MustCompile(`: (\d+) differences \((\d+) missing, 
 // anyExitCode stands for any exit code.
 const anyExitCode = -1
 
-// run runs the command to its end, and demands its exit code.
+// run runs the command to its end and checks the exit code.
 func (i *redisImport) run(code int, args ...string) importReport {
 	i.t.Helper()
 	cmd := i.newCommand(i.t.Context(), args...)
@@ -134,6 +139,7 @@ func (i *redisImport) run(code int, args ...string) importReport {
 	if got := cmd.ProcessState.ExitCode(); got != code && code != anyExitCode {
 		i.t.Fatalf("%v: exit code %d, want %d: %v\n%s%s", args, got, code, err, out.String(), text.String())
 	}
+
 	r := importReport{Text: out.String() + text.String(), Code: cmd.ProcessState.ExitCode()}
 	if line, _, ok := strings.Cut(out.String(), "\n"); ok && strings.HasPrefix(line, "{") {
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
@@ -158,7 +164,8 @@ const manyMapping = `rules:
 - {means: blocks, key: "blocks:{user}", member: "{blocked}"}
 `
 
-// fillRedis writes every structure in its small and its large encoding, and what cannot be taken.
+// fillRedis writes every structure in its small and its large encoding, and some values that cannot
+// be imported.
 func fillRedis(t *testing.T, r *redisPeer, large int) {
 	t.Helper()
 	ctx := t.Context()
@@ -187,11 +194,12 @@ func fillRedis(t *testing.T, r *redisPeer, large int) {
 		goredis.Z{Score: -5, Member: "early"}, goredis.Z{Score: at, Member: "bad"}, goredis.Z{Score: at, Member: strings.Repeat("x", 129)}).Err())
 	must(r.Set(ctx, "followers:string", "x", 0).Err())
 	must(r.Set(ctx, "session:1", "x", 0).Err())
-	must(r.SAdd(ctx, "blocks:u1", "z10").Err()) // u1 follows z10: no longer
+	must(r.SAdd(ctx, "blocks:u1", "z10").Err()) // this ends the follow of u1
 	for n := range 50 {
 		must(r.ZAdd(ctx, fmt.Sprintf("followers:gone%d", n), goredis.Z{Score: at, Member: "u1"}).Err())
 		must(r.PExpire(ctx, fmt.Sprintf("followers:gone%d", n), time.Millisecond).Err())
 	}
+
 	var encodings []string
 	for _, key := range []string{"followers:z10", "followers:z200", "likes:numbers10", "likes:numbers2000", "plays:h10", "plays:h2000"} {
 		encodings = append(encodings, r.ObjectEncoding(ctx, strings.Replace(key, "2000", strconv.Itoa(large), 1)).Val())
@@ -216,18 +224,21 @@ func TestRedisImportContinuesAndIsComplete(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 0))
 	for range 6 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(600))*time.Millisecond)
-		_ = i.newCommand(ctx, "--page", "100").Run() // killed
+		_ = i.newCommand(ctx, "--page", "100").Run() // the end of the context kills it
 		cancel()
 	}
+
 	got := i.run(0, "--compare", "--page", "100")
 	// Served items, likes and plays of 1, 10, 200 and 2000, numbers and names; one block.
 	if want := uint64(211 + large + 4*2211 + 1); got.Found != want || got.Rejected != 6 {
 		t.Errorf("found %d, want %d; rejected %d, want 6", got.Found, want, got.Rejected)
 	}
+
 	again := i.run(0, "--compare")
 	if again.New != 0 || again.Gone != 0 || again.Found != got.Found {
 		t.Errorf("the second run: %+v", again)
 	}
+
 	ctx := t.Context()
 	for _, err := range []error{
 		r.ZAdd(ctx, "followers:z200", goredis.Z{Score: 1, Member: "missing"}).Err(),
@@ -292,10 +303,11 @@ const filesMapping = `rules:
 - {means: served, key: "{user...}", element: "{item...}"}
 `
 
-// redisFilesVar names a folder with RDB and AOF files and, in expected/, what they contain.
+// redisFilesVar names the environment variable with a folder of RDB and AOF files. Its folder
+// expected/ says what they contain.
 const redisFilesVar = "SKEIN_REDIS_DATA"
 
-// expectedKey is a key of a file.
+// expectedKey is a key that a file contains.
 type expectedKey struct {
 	Key   string          `json:"key"`
 	Type  string          `json:"type"`
@@ -335,6 +347,7 @@ type fileTotals struct {
 	loaded, databases, keys, sets, members, imported, rejected, differencesMade, differencesFound int
 }
 
+// importFile loads a file into a Redis and imports all of its databases.
 func (totals *fileTotals) importFile(t *testing.T, folder, file string) {
 	name := filepath.Base(filepath.Dir(file)) + "__" + filepath.Base(file)
 	data, err := os.ReadFile(filepath.Join(folder, "expected", name+".json.gz"))
@@ -420,7 +433,7 @@ func (totals *fileTotals) importDatabase(t *testing.T, r *redisPeer, db string, 
 	}
 }
 
-// readRejects are the rejected elements, by key and element.
+// readRejects returns the rejected elements, by key and element.
 func readRejects(t *testing.T, path string) map[string]bool {
 	rejected := map[string]bool{}
 	if path == "" {
@@ -442,7 +455,7 @@ func readRejects(t *testing.T, path string) map[string]bool {
 	return rejected
 }
 
-// readFollowTimes asks for all followers and since when, in microseconds.
+// readFollowTimes returns all followers of a user, and since when they follow, in microseconds.
 func readFollowTimes(t *testing.T, graph skeinv1connect.GraphServiceClient, user string) map[string]int64 {
 	t.Helper()
 	times := map[string]int64{}
@@ -465,7 +478,8 @@ func readFollowTimes(t *testing.T, graph skeinv1connect.GraphServiceClient, user
 	}
 }
 
-// makeDifferences changes a sorted set in three ways, one after the other, and takes each back.
+// makeDifferences changes a sorted set in three ways, one after the other. It checks that a
+// comparison finds each change, and undoes it.
 func (totals *fileTotals) makeDifferences(t *testing.T, r *redisPeer, db, key string, times map[string]int64, i *redisImport) {
 	if len(times) == 0 {
 		return
@@ -500,7 +514,7 @@ func (totals *fileTotals) makeDifferences(t *testing.T, r *redisPeer, db, key st
 	i.run(0, "--compare-only")
 }
 
-// runInDatabase does a command in a database.
+// runInDatabase runs a command in a database.
 func (r *redisPeer) runInDatabase(t *testing.T, db string, args ...any) string {
 	t.Helper()
 	conn := r.Conn()

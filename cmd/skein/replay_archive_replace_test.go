@@ -35,7 +35,7 @@ func startNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
 	return ns
 }
 
-// jetStreamAt connects to a NATS server.
+// jetStreamAt connects to a NATS server until the end of the test.
 func jetStreamAt(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -88,10 +88,13 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	publishTo(t, url, "bob", "cid")
 	archiveFrom(t, dir, eventlog.Config{URL: url})
 	publishTo(t, url, "dan", "eve", "fay")
+
 	restore := []string{
 		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, flags.ArchiveDir), "--nats", url,
 	}
 	checkRun(t, 0, "", "nothing of the log", restore...)
+
+	// Delete a message, which skein takes for damage.
 	stream, err := js.Stream(t.Context(), eventlog.StreamName)
 	if err != nil {
 		t.Fatal(err)
@@ -99,11 +102,13 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	if err := stream.DeleteMsg(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
+
 	checkRun(t, 1, "", "run the command again with --replace-stream", restore...)
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 4 {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	checkRun(t, 2, "", "--replace-stream needs --nats", append(restore[:5:5], "--replace-stream")...)
+
 	out := checkRun(t, 0, "gave 2 envelopes with 2 events", "then the stream is deleted", append(restore, "--replace-stream")...)
 	if !strings.Contains(out, "continues in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
 		t.Error(out)
@@ -115,7 +120,8 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	}
 	publishTo(t, url, "gus")
 	checkRun(t, 0, "", "can be read, up to sequence 6", restore...)
-	// Where it is gone there is nothing to be confirmed.
+
+	// If the stream is gone, there is nothing to confirm.
 	if err := js.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}

@@ -21,13 +21,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// archiveLog archives what the log of a service that is not running has.
+// archiveLog archives the log of a service that is not running.
 func archiveLog(t *testing.T, dir string) {
 	t.Helper()
 	archiveFrom(t, dir, eventlog.Config{Dir: filepath.Join(dir, service.LogDir)})
 }
 
-// archiveFrom archives what a log has, in a data directory.
+// archiveFrom archives a log into the archive of a data directory.
 func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), cfg)
@@ -57,7 +57,8 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 	}
 }
 
-// archived is a data directory with a log of three follows, of which two are archived.
+// archiveTwoOfThreeFollows returns a data directory with a log of three follows of ann, of which
+// two are archived.
 func archiveTwoOfThreeFollows(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -73,7 +74,7 @@ func archiveTwoOfThreeFollows(t *testing.T) (dir string) {
 	return dir
 }
 
-// follows demands whom ann follows.
+// checkFollowees checks whom ann follows, newest first.
 func checkFollowees(t *testing.T, api *command.Client, want ...string) {
 	t.Helper()
 	res, err := api.Graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann"}))
@@ -89,6 +90,8 @@ func checkFollowees(t *testing.T, api *command.Client, want ...string) {
 	}
 }
 
+// checkRun runs a command, and checks its exit code and parts of its output and its errors. It
+// returns the output.
 func checkRun(t *testing.T, wantCode int, wantOut, wantErr string, args ...string) string {
 	t.Helper()
 	gotCode, gotOut, gotErr := runInProcess(args...)
@@ -104,6 +107,7 @@ func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 	t.Parallel()
 	dir := archiveTwoOfThreeFollows(t)
 	checkRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+
 	out := checkRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
 	var status replaycmd.ArchiveStatus
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 ||
@@ -117,6 +121,8 @@ func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("a directory was made")
 	}
+
+	// Damage the only segment of facts.
 	segments, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "facts-*"))
 	if err != nil || len(segments) != 1 {
 		t.Fatal(segments, err)
@@ -129,6 +135,7 @@ func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	name := filepath.Base(segments[0])
 	checkRun(t, 1, name, "", "replay", "archive", "check", "--data", dir)
 	out = checkRun(t, 1, name, "", "replay", "archive", "check", "--data", dir, "--json")
@@ -145,12 +152,15 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	dir := archiveTwoOfThreeFollows(t)
 	quiet := slog.New(slog.DiscardHandler)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
+
 	api, stop := startService(t, dir, quiet)
+
 	checkRun(t, 1, "", "in use", restore...)
 	checkFollowees(t, api, "dan", "cid", "bob")
 	stop()
 	checkRun(t, 0, "", "nothing of the log", restore...)
 
+	// Cut off the end of the only file of messages.
 	blocks, err := filepath.Glob(filepath.Join(dir, service.LogDir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
 	if err != nil || len(blocks) != 1 {
 		t.Fatal(blocks, err)
@@ -162,6 +172,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if err := os.WriteFile(blocks[0], data[:len(data)-10], 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	out := checkRun(t, 0, "graph is at sequence 3 and must be built again", "is damaged", restore...)
 	if !strings.Contains(out, "continues in epoch 2 after sequence 2 ") {
 		t.Error(out)
@@ -171,7 +182,9 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if err != nil || len(moved) != 1 {
 		t.Errorf("moved: %v, %v", moved, err)
 	}
-	// What a broken-off run and a service that did not find its log leave: an empty directory.
+
+	// Lose the log. A service that does not find its log leaves an empty directory behind, as does an
+	// interrupted restore.
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +194,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
+
 	out = checkRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Head != 2 || len(report.Stores) != 0 || report.Note != "" {
@@ -189,12 +203,15 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(again) != 1 {
 		t.Errorf("moved: %v", again)
 	}
+
+	// Restore a log that is not damaged, then some that cannot be restored.
 	checkRun(t, 0, "epoch 4", "", append(restore, "--force")...)
 	if moved, _ = filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) != 2 {
 		t.Errorf("moved: %v", moved)
 	}
 	checkRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
 	checkRun(t, 2, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
+
 	other := t.TempDir()
 	_, stop = startService(t, other, quiet)
 	stop()
@@ -272,6 +289,8 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	archiveLog(t, dir)
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
 	checkRun(t, 1, "", "Restore it with `skein replay archive restore`", append(serve, early)...)
+
+	// Put the log of the earlier epoch back after the restore.
 	checkRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
 	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
 	if err != nil || len(moved) != 1 {
@@ -298,6 +317,7 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
+
 	names, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "recent-*"))
 	if err != nil || len(names) != 1 {
 		t.Fatal(names, err)
@@ -305,12 +325,16 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	if err := os.WriteFile(names[0], []byte("harmed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	checkRun(t, 1, filepath.Base(names[0]), "", "replay", "archive", "check", "--data", dir)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
 	checkRun(t, 0, "nothing is taken twice", "nothing of the log is lost; damaged files of event ids", restore...)
 	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
 	checkRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
 	checkRun(t, 0, "", "nothing is restored", restore...)
+
+	// Lose the log as well. Event ids of its last minutes may then be taken twice, which the report
+	// says.
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
@@ -320,6 +344,7 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	if err := os.Remove(names[0]); err != nil {
 		t.Fatal(err)
 	}
+
 	out := checkRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Head != 2 || report.Repeats == nil || report.Repeats.From >= report.Repeats.To {

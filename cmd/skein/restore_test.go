@@ -40,6 +40,7 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 		}()
 		stores = append(stores, s)
 	}
+
 	snapshots := snapshot.New(snapshot.Options{
 		Bucket: b, Scratch: filepath.Join(dir, "scratch"), Stores: func() []snapshot.Store { return stores },
 	})
@@ -57,6 +58,7 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	api, stop := startService(t, dir, quiet)
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
+
 	takeSnapshot(t, dir, target, "one")
 	api, stop = startService(t, dir, quiet)
 	position := mustPublish(t, api, userFollowed("ann", "cid"))
@@ -65,14 +67,18 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 		t.Helper()
 		checkRunMatches(t, wantCode, regexp.QuoteMeta(want), args...)
 	}
+
+	// While the service runs, only a drill works.
 	check(exitFailed, "is open in another process", "restore", "--data", dir, "--target", target)
 	check(exitOK, "at sequence 1", "restore", "--data", dir, "--target", target, "--drill", "graph")
+
 	stop()
 	check(exitFailed, "there is a store already", "restore", "--data", dir, "--target", target)
 	out := checkRun(t, exitOK, "folded the log to sequence 2", "", "restore", "--data", dir, "--target", target, "--drill")
 	if n := strings.Count(out, "\n"); n != len(all.All(all.Settings{})) {
 		t.Errorf("the drill reports %s", out)
 	}
+
 	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +88,7 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "drill-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+
 	api, stop = startService(t, dir, quiet)
 	defer stop()
 	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
@@ -115,6 +122,7 @@ func TestSnapshotOfAnotherLogIsRefused(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dirs[1], service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
+
 	code, out, said := runInProcess("restore", "--data", dirs[1], "--target", target)
 	if code != exitFailed || !strings.Contains(said, "the cursor is of log") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
@@ -134,6 +142,7 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	stop()
 	takeSnapshot(t, dir, target, "one")
 	takeSnapshot(t, dir, target, "two")
+
 	if code, out, said := runInProcess("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 11 ||
 		!regexp.MustCompile(`(?m)^one +graph `).MatchString(out) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
@@ -145,12 +154,13 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 		strings.Contains(out, "one") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
+
 	b, err := bucket.Open(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}
 	api, stop = startService(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Maintenance.Snapshots = b })
-	// The one that is scheduled at once is done before anything is listed, pruned or interrupted.
+	// The service takes a snapshot at once. Wait for it before the test lists, prunes or stops.
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		status, err := getStatus(ctx, api)
 		if err == nil && status.GetSnapshots().GetTaken() == 0 {
@@ -158,11 +168,13 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 		}
 		return err
 	})
+
 	if code, out, said := runInProcess("snapshot", "list", "--server", api.URL); code != exitOK ||
 		!regexp.MustCompile(`(?m)^two +graph `).MatchString(out) {
 		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
 	}
 	stop()
+
 	for args, want := range map[string]int{
 		"snapshot prune --target " + target + " none":               exitFailed,
 		"snapshot prune --target " + target + " two --keep-count 1": exitUsage,
@@ -174,6 +186,7 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q", args, code, said)
 		}
 	}
+
 	manifest := filepath.Join(target, "snapshots", "two", "graph.json")
 	if err := os.WriteFile(manifest, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)

@@ -8,12 +8,14 @@ import (
 )
 
 // TestRollingUpgradeFailsNoCall replaces two processes of an older program, $SKEIN_OLD, over one
-// cluster by this program, one after the other under load, then goes back, then forth again. No
-// call may fail at both addresses, and both processes must have all that was acknowledged.
+// cluster by the program under test, one after the other under load. Then it goes back, and forth
+// again. No call may fail at both addresses, and both processes must have everything that was
+// acknowledged.
 func TestRollingUpgradeFailsNoCall(t *testing.T) {
 	old := oldProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*waitLimit)
 	defer cancel()
+
 	r := startReplicas(ctx, t, old, "--auto-rebuild")
 	l := r.startLoad(ctx, t, "upgraded", false)
 	for _, program := range []string{"skein", old, "skein"} {
@@ -22,6 +24,7 @@ func TestRollingUpgradeFailsNoCall(t *testing.T) {
 		t.Logf("both run %s; %d calls in all, %d were made again at the second address meanwhile",
 			program, l.calls.Load(), l.failovers.Load()-before)
 	}
+
 	l.stopAndCheck(ctx)
 	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
@@ -29,9 +32,9 @@ func TestRollingUpgradeFailsNoCall(t *testing.T) {
 	r.checkLogsHaveNoErrors(t)
 }
 
-// TestRollingUpgradeOfNodesFailsNoRead replaces the nodes of an older program, $SKEIN_OLD, by this
-// program, one after the other, then goes back, then forth again. Each question that is asked
-// meanwhile must be answered as by a process that has all rows.
+// TestRollingUpgradeOfNodesFailsNoRead replaces the nodes of an older program, $SKEIN_OLD, by the
+// program under test, one after the other. Then it goes back, and forth again. Each question that
+// is asked meanwhile must be answered as by a process that has all rows.
 func TestRollingUpgradeOfNodesFailsNoRead(t *testing.T) {
 	old := oldProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)

@@ -20,6 +20,7 @@ func printStatus(api *command.Client) (code int, out string) {
 	return code, out + errOut
 }
 
+// checkLines checks that each pattern matches a line of the text.
 func checkLines(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -95,6 +96,6 @@ func TestStatusShowsRunningOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, text = printStatus(api); regexp.MustCompile("(?m)" + line).MatchString(text) {
-		t.Errorf("it has ended:\n%s", text)
+		t.Errorf("the status still shows the operation that has ended:\n%s", text)
 	}
 }

@@ -36,8 +36,9 @@ func TestStatusScreenShowsRatesBetweenScrapes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to.Time = from.Time.Add(2 * time.Second) // as if that had taken so long
+	to.Time = from.Time.Add(2 * time.Second) // make the rates independent of the machine
 	text := statuscmd.Screen("http://x", from, to)
+
 	for _, part := range []string{
 		"(over 2.0 s)", "calls      5.5/s, 0 under way, 0 watching; INVALID_FIELD 0.5/s\n",
 		"\nEventService/Publish       5        ", "\nGraphService/CheckFollows  0.5      ",
