@@ -195,7 +195,7 @@ func (a *Archive) Info() Info {
 // one, because its beginning in log time is not recorded.
 func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) {
 	m := a.currentManifest()
-	ranges := m.ranges()
+	ranges := m.segmentRanges()
 	for i := len(ranges) - 1; i > 0 && over < span; i-- {
 		bytes += uint64(ranges[i].bytes)
 		over = m.end.LastTime - m.segments[ranges[i].begin-1].lastTime

@@ -195,7 +195,7 @@ func benchYear(b *testing.B, perHour int) {
 	}
 
 	b.ReportMetric(float64(files), "files")
-	b.ReportMetric(float64(len(a.currentManifest().ranges())), "ranges")
+	b.ReportMetric(float64(len(a.currentManifest().segmentRanges())), "ranges")
 	b.ReportMetric(float64(merges), "merges")
 	b.ReportMetric(float64(len(written.objects[ManifestName])), "manifest-B")
 	b.ReportMetric(float64(written.manifests)/1e6, "manifests-MB")

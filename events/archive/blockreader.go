@@ -126,8 +126,10 @@ type fieldCounts struct {
 	storedTimes, offsets int
 }
 
-// with returns the number of events that have a field. f must contain exactly one field.
-func (t *fieldCounts) with(f events.FieldSet) int { return t.fields[bits.TrailingZeros32(uint32(f))] }
+// eventsWith returns the number of events that have a field. f must contain exactly one field.
+func (t *fieldCounts) eventsWith(f events.FieldSet) int {
+	return t.fields[bits.TrailingZeros32(uint32(f))]
+}
 
 // countFields counts the fields of all events. It returns false if an event has an invalid kind.
 func (b *block) countFields() (t fieldCounts, ok bool) {
@@ -165,29 +167,29 @@ func (b *block) countFields() (t fieldCounts, ok bool) {
 func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.times = readColumn[uint64](c, t.storedTimes, 0)
 	b.offsets = readColumn[uint64](c, t.offsets, 0)
-	b.servedCounts = readColumn[uint32](c, t.with(hasItems), maxColumn)
-	b.score = readColumn[uint64](c, t.with(hasScore)+t.with(hasRead)+t.with(hasSettings)+t.with(hasUntil), 0)
+	b.servedCounts = readColumn[uint32](c, t.eventsWith(hasItems), maxColumn)
+	b.score = readColumn[uint64](c, t.eventsWith(hasScore)+t.eventsWith(hasRead)+t.eventsWith(hasSettings)+t.eventsWith(hasUntil), 0)
 
 	// A reference is an index in a dictionary, and must be below its length.
 	refs := func(n int, ids []string) []uint32 { return readColumn[uint32](c, n, uint64(len(ids))) }
-	b.user = refs(t.with(hasUser), b.users)
-	b.peer = refs(t.with(hasPeer), b.users)
-	b.repinUser = refs(t.with(hasRepin), b.users)
-	b.pin = refs(t.with(hasPin), b.items)
-	b.item = refs(t.with(hasItem), b.items)
+	b.user = refs(t.eventsWith(hasUser), b.users)
+	b.peer = refs(t.eventsWith(hasPeer), b.users)
+	b.repinUser = refs(t.eventsWith(hasRepin), b.users)
+	b.pin = refs(t.eventsWith(hasPin), b.items)
+	b.item = refs(t.eventsWith(hasItem), b.items)
 	b.servedItems = refs(served, b.items)
-	b.repinPin = refs(t.with(hasRepin), b.items)
-	b.board = refs(t.with(hasBoard)+t.with(hasGroup), b.names)
-	b.source = refs(t.with(hasSource), b.names)
+	b.repinPin = refs(t.eventsWith(hasRepin), b.items)
+	b.board = refs(t.eventsWith(hasBoard)+t.eventsWith(hasGroup), b.names)
+	b.source = refs(t.eventsWith(hasSource), b.names)
 
-	b.titles = readTexts(c, t.with(hasTitle))
-	b.attributes = readTexts(c, t.with(hasAttributes))
+	b.titles = readTexts(c, t.eventsWith(hasTitle))
+	b.attributes = readTexts(c, t.eventsWith(hasAttributes))
 }
 
 // readLaterGroups reads the groups of columns with which the block ends. A block without the group
 // of the reactions leaves its columns empty, and the events are read without these fields.
 func (b *block) readLaterGroups(c *columnReader, t fieldCounts) {
-	n := t.with(hasReaction)
+	n := t.eventsWith(hasReaction)
 	if c.failed || len(c.rest) == 0 || n == 0 || c.readUvarint() != groupReactions {
 		return // if anything is left, the caller refuses the block
 	}

@@ -49,12 +49,12 @@ func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, 
 	defer a.rewriteMu.Unlock()
 
 	m := a.currentManifest()
-	small := pickRangesToMerge(m.ranges())
+	small := pickRangesToMerge(m.segmentRanges())
 	if len(small) == 0 {
 		return MergeResult{}, nil
 	}
 	g := merger{archive: a, from: small[0].begin, to: small[len(small)-1].end, throttle: throttle}
-	return g.merge(ctx, m)
+	return g.mergeRanges(ctx, m)
 }
 
 // segmentRange is a range of sequences and the sizes of its segments, of which there is at most one
@@ -68,8 +68,8 @@ type segmentRange struct {
 	startsEpoch bool
 }
 
-// ranges returns the ranges of the segments, in order.
-func (m *manifest) ranges() (spans []segmentRange) {
+// segmentRanges returns the ranges of the segments, in order.
+func (m *manifest) segmentRanges() (spans []segmentRange) {
 	epochs := m.predecessors
 	for i := range m.segments {
 		s := &m.segments[i]
@@ -146,8 +146,8 @@ type merger struct {
 	throttle func(ctx context.Context, worked time.Duration) error
 }
 
-// merge merges the ranges of a manifest.
-func (g *merger) merge(ctx context.Context, m *manifest) (MergeResult, error) {
+// mergeRanges merges the ranges of a manifest.
+func (g *merger) mergeRanges(ctx context.Context, m *manifest) (MergeResult, error) {
 	a := g.archive
 	old := m.segments[g.from:g.to]
 	end := old[len(old)-1]

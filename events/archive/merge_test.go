@@ -21,9 +21,9 @@ import (
 func mergeRanges(t fataler, a *Archive, i, j int) MergeResult {
 	t.Helper()
 	m := a.currentManifest()
-	spans := m.ranges()
+	spans := m.segmentRanges()
 	g := merger{archive: a, from: spans[i].begin, to: spans[j].end}
-	done, err := g.merge(context.Background(), m)
+	done, err := g.mergeRanges(context.Background(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func mergeRanges(t fataler, a *Archive, i, j int) MergeResult {
 
 // drawMerge merges neighboring ranges that rapid chooses.
 func drawMerge(t *rapid.T, a *Archive) {
-	n := len(a.currentManifest().ranges())
+	n := len(a.currentManifest().segmentRanges())
 	i := rapid.IntRange(0, n-1).Draw(t, "merge from")
 	j := rapid.IntRange(i, n-1).Draw(t, "merge to")
 	mergeRanges(t, a, i, j)
@@ -307,7 +307,7 @@ func TestMergeStaysWithinEpochs(t *testing.T) {
 		}
 	}
 
-	if n := len(a.currentManifest().ranges()); n > 32 || describeContent(t, a) != wantContent {
+	if n := len(a.currentManifest().segmentRanges()); n > 32 || describeContent(t, a) != wantContent {
 		t.Errorf("archive after all merges: got %d ranges, want at most 32 and the same content", n)
 	}
 }

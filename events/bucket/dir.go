@@ -190,7 +190,7 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 		return nil, err
 	}
 
-	f, err := d.open(name)
+	f, err := d.openObject(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s in %s", ErrNotFound, name, d.path)
 	}
@@ -215,8 +215,8 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 // package never creates. Such files are not opened, because opening a pipe might block forever.
 var errNotRegular = errors.New("it is no regular file")
 
-// open opens the file of an object. A folder counts as no object.
-func (d *dir) open(name string) (f *os.File, err error) {
+// openObject opens the file of an object. A folder counts as no object.
+func (d *dir) openObject(name string) (f *os.File, err error) {
 	err = d.withRoot(func(root *os.Root) error {
 		file := filepath.FromSlash(name)
 		info, err := root.Lstat(file)

@@ -93,7 +93,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		err = e.startNATS(ctx)
 	}
 	if err == nil && o.Socket {
-		err = e.listen(ctx)
+		err = e.openSocket(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
@@ -286,16 +286,16 @@ type serverLog struct {
 }
 
 // Noticef is part of server.Logger, like the next five methods.
-func (s *serverLog) Noticef(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
+func (s *serverLog) Noticef(format string, v ...any) { s.logLine(slog.LevelDebug, format, v) }
 
 // Debugf logs a debug line of the server.
-func (s *serverLog) Debugf(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
+func (s *serverLog) Debugf(format string, v ...any) { s.logLine(slog.LevelDebug, format, v) }
 
 // Tracef logs what the server says about every message, if it is told to.
-func (s *serverLog) Tracef(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
+func (s *serverLog) Tracef(format string, v ...any) { s.logLine(slog.LevelDebug, format, v) }
 
 // Warnf logs a warning.
-func (s *serverLog) Warnf(format string, v ...any) { s.write(slog.LevelWarn, format, v) }
+func (s *serverLog) Warnf(format string, v ...any) { s.logLine(slog.LevelWarn, format, v) }
 
 // Errorf logs an error as a warning, and records it for [serverLog.lastErrorText].
 func (s *serverLog) Errorf(format string, v ...any) { s.recordError(format, v) }
@@ -308,7 +308,7 @@ func (s *serverLog) recordError(format string, v []any) {
 	s.mu.Lock()
 	s.lastError = fmt.Sprintf(format, v...)
 	s.mu.Unlock()
-	s.write(slog.LevelWarn, format, v)
+	s.logLine(slog.LevelWarn, format, v)
 }
 
 // lastErrorText returns the last error that the server has logged, as the reason why the server did
@@ -322,8 +322,8 @@ func (s *serverLog) lastErrorText() string {
 	return s.lastError
 }
 
-// write formats a line and passes it to the logger.
-func (s *serverLog) write(level slog.Level, format string, v []any) {
+// logLine formats a line and passes it to the logger.
+func (s *serverLog) logLine(level slog.Level, format string, v []any) {
 	if s.logger.Enabled(context.Background(), level) {
 		s.logger.Log(context.Background(), level, "nats: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
 	}

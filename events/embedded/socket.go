@@ -27,7 +27,7 @@ type socket struct {
 	listener net.Listener
 	// running counts the goroutine that accepts, and those that copy bytes.
 	running sync.WaitGroup
-	// closing is closed when close begins. It ends a pause of accept.
+	// closing is closed when close begins. It ends a pause of acceptClients.
 	closing chan struct{}
 }
 
@@ -36,9 +36,9 @@ func newSocket(listener net.Listener) *socket {
 	return &socket{listener: listener, closing: make(chan struct{})}
 }
 
-// listen opens the socket of the data directory. The lock of the directory is held, so a file that
-// is there belongs to a process that has ended.
-func (e *Server) listen(ctx context.Context) error {
+// openSocket opens the socket of the data directory. The lock of the directory is held, so a file
+// that is there belongs to a process that has ended.
+func (e *Server) openSocket(ctx context.Context) error {
 	path := filepath.Join(e.dir, SocketFile)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("embedded: %w", err)
@@ -57,12 +57,12 @@ func (e *Server) listen(ctx context.Context) error {
 	}
 
 	e.socket = newSocket(listener)
-	e.socket.running.Go(func() { e.socket.accept(e.InProcessConn) })
+	e.socket.running.Go(func() { e.socket.acceptClients(e.InProcessConn) })
 	return nil
 }
 
-// accept connects every client of the socket with the server, until the socket is closed.
-func (s *socket) accept(connect func() (net.Conn, error)) {
+// acceptClients connects every client of the socket with the server, until the socket is closed.
+func (s *socket) acceptClients(connect func() (net.Conn, error)) {
 	for {
 		client, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {

@@ -37,7 +37,7 @@ func TestFailingAcceptIsRetriedWithPauses(t *testing.T) {
 		listener := &countingListener{UnixListener: unix}
 		s := newSocket(listener)
 		s.running.Go(func() {
-			s.accept(func() (net.Conn, error) { return nil, errors.New("no connection is accepted") })
+			s.acceptClients(func() (net.Conn, error) { return nil, errors.New("no connection is accepted") })
 		})
 		<-time.After(10*acceptRetryPause + acceptRetryPause/2)
 		if err := s.close(); err != nil {

@@ -75,7 +75,7 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{URL: url, Logger: quiet})
 	other := mustOpenLog(t, Config{URL: url, Logger: quiet, Replicas: 3})
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err != nil || info.Config.Replicas != 3 || other.ID() != l.ID() {
 		t.Fatalf("replicas: got %d and error %v, want 3", info.Config.Replicas, err)
 	}
@@ -141,7 +141,7 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 		return
 	}
 	defer closeLog(t, newLog)
-	if info, err := newLog.streamInfo(ctx); err != nil || info.Config.Replicas != 3 {
+	if info, err := newLog.fetchStreamInfo(ctx); err != nil || info.Config.Replicas != 3 {
 		t.Errorf("replicas of a log created with a server down: got %d and error %v, want 3", info.Config.Replicas, err)
 	}
 }
@@ -165,7 +165,7 @@ func TestSmallClusterGetsOneReplica(t *testing.T) {
 	t.Parallel()
 	_, url := startTestCluster(t, 2)
 	l := mustOpenLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
-	info, err := l.streamInfo(testContext(t))
+	info, err := l.fetchStreamInfo(testContext(t))
 	if err != nil || info.Config.Replicas != 1 {
 		t.Errorf("replicas: got %d and error %v, want 1", info.Config.Replicas, err)
 	}

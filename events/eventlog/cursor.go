@@ -112,7 +112,7 @@ func (l *Log) checkNotBeyondEnd(ctx context.Context, seq uint64) error {
 	if seq <= l.lastKnownSeq.Load() {
 		return nil
 	}
-	if _, err := l.streamInfo(ctx); err != nil {
+	if _, err := l.fetchStreamInfo(ctx); err != nil {
 		return err
 	}
 	if last := l.lastKnownSeq.Load(); seq > last {

@@ -130,7 +130,7 @@ func (l *Log) NextEpoch(
 
 // updateStreamConfig reads the configuration of the stream, changes it and writes it back.
 func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (l *Log) writeNewEpoch(
 	if err != nil {
 		return err
 	}
-	_, err = l.stream(ctx) // reads the new metadata
+	_, err = l.fetchStream(ctx) // reads the new metadata
 	return err
 }
 
@@ -288,7 +288,7 @@ func (l *Log) writeNewEpoch(
 // purge covers every message, the server deletes whole files, and no erased user id stays behind in
 // one.
 func (l *Log) purgeStream(ctx context.Context, head uint64) error {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (l *Log) purgeStream(ctx context.Context, head uint64) error {
 // deleteConsumers deletes the consumers of all processes. Their readers notice it, read the
 // metadata and begin again at their cursors.
 func (l *Log) deleteConsumers(ctx context.Context) error {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -348,7 +348,7 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 		return nil, err
 	}
 	l.logger.Warn("log: it was left paused, and goes on", "epoch", meta.epoch)
-	return l.streamInfo(ctx)
+	return l.fetchStreamInfo(ctx)
 }
 
 // tryUnpauseAbandoned resumes a stream that a crash has left paused, for a publisher that got no
@@ -358,7 +358,7 @@ func (l *Log) tryUnpauseAbandoned(ctx context.Context) {
 		return // this process itself has paused the stream, and will resume it
 	}
 	defer l.reconfigureMu.Unlock()
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err == nil {
 		_, err = l.unpauseAbandoned(ctx, info)
 	}

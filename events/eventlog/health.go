@@ -29,7 +29,7 @@ func (l *Log) Health(ctx context.Context) (Health, error) {
 	if !l.conn.state().up {
 		return Health{}, fmt.Errorf("%w: not connected to the server", events.ErrLogUnavailable)
 	}
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err != nil {
 		return Health{}, err
 	}

@@ -10,7 +10,7 @@ import (
 // created: behind a hole at the end of the stream there is no message to deliver, so the reader
 // would wait instead of reporting the hole.
 func (r *reader) checkNextMessage(ctx context.Context) error {
-	stream, err := r.log.stream(ctx)
+	stream, err := r.log.fetchStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 }
 
 // crossAcceptedHole decodes the lost sequences of an accepted hole up to the given one. It stores
-// their envelopes in lostEnvelopes, from where read returns them.
+// their envelopes in lostEnvelopes, from where readAvailable returns them.
 func (r *reader) crossAcceptedHole(to uint64) error {
 	for r.decodedSeq < to {
 		env, err := r.dec.DecodeLost(r.decodedSeq + 1)
@@ -86,7 +86,7 @@ func (r *reader) crossAcceptedHole(to uint64) error {
 // and the reader starts again. Only a loss is [events.ErrHole].
 func (r *reader) explainGap(ctx context.Context, seq uint64) error {
 	next := r.decodedSeq + 1
-	stream, err := r.log.stream(ctx)
+	stream, err := r.log.fetchStream(ctx)
 	if err != nil {
 		return err
 	}

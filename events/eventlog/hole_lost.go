@@ -166,7 +166,7 @@ func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 // missing. It does not check the sequences after that one, because one request per sequence would
 // be too many for a large hole.
 func (l *Log) missingPart(ctx context.Context, r SeqRange) ([]SeqRange, error) {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.stream(ctx); err != nil { // reads the new metadata
+	if _, err := l.fetchStream(ctx); err != nil { // reads the new metadata
 		return err
 	}
 	l.logger.Warn("log: a hole was accepted: what it held is lost", "first", r.From, "last", r.To)
@@ -301,7 +301,7 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 // checkMissing returns [ErrNotMissing] unless every sequence of the range was in the log in this
 // epoch and is missing now.
 func (l *Log) checkMissing(ctx context.Context, r SeqRange) error {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -338,7 +338,7 @@ const maxExaminedBytes = 1 << 30
 // reads from a file. VerifyUnarchived records the messages that the server does not deliver as
 // missing ([Log.Holes]). Readers would find the same holes, but only after their cursors.
 func (l *Log) VerifyUnarchived(ctx context.Context) (read uint64, err error) {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return 0, err
 	}

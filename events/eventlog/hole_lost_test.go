@@ -123,7 +123,7 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 		}
 		r := newReader(l, c)
 		for at := from; ; at++ {
-			envs, err := r.next(ctx, 1)
+			envs, err := r.nextEnvelopes(ctx, 1)
 			if hole, ok := errors.AsType[*HoleError](err); ok {
 				if *hole != (HoleError{damaged, damaged}) || from < damaged && at != damaged-1 || from >= damaged && at != from {
 					t.Errorf("reader from %d: got to %d and error %v, want it to stop before %d", from, at, err, damaged)

@@ -16,7 +16,7 @@ import (
 // deleteMessages deletes messages from the stream, which makes holes in it.
 func deleteMessages(t *testing.T, l *Log, seqs ...uint64) {
 	t.Helper()
-	stream, err := l.stream(testContext(t))
+	stream, err := l.fetchStream(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 		r := newReader(l, l.Start())
 		defer r.close()
 		r.pullBatch = 1 // so that the server has not sent the other messages yet
-		got, err := r.next(testContext(t), 1)
+		got, err := r.nextEnvelopes(testContext(t), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		deleteMessages(t, l, 3, 4)
 		for len(got) < len(all) {
-			more, err := r.next(testContext(t), 1)
+			more, err := r.nextEnvelopes(testContext(t), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 		// A cursor after the hole is compared with everything that the stream has there.
 		wrong := all[5].Cursor
 		wrong.WarmTime++
-		if _, err := newReader(l, wrong).next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
+		if _, err := newReader(l, wrong).nextEnvelopes(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
 			t.Errorf("cursor with another warm-up time: got error %v, want %v", err, events.ErrRewritten)
 		}
 
@@ -143,7 +143,7 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 		deleteMessages(t, l, 5)
 		l.coveredHoleEnd.Store(0)
 		lost := newReader(l, all[3].Cursor)
-		if got, err := lost.next(testContext(t), 1<<20); !errors.Is(err, events.ErrHole) {
+		if got, err := lost.nextEnvelopes(testContext(t), 1<<20); !errors.Is(err, events.ErrHole) {
 			t.Errorf("reader of the lost message: got %d envelopes and error %v, want %v", len(got), err, events.ErrHole)
 		}
 		lost.close()

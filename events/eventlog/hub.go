@@ -224,7 +224,7 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 		if err := h.waitUntilNeeded(ctx); err != nil {
 			return err
 		}
-		envs, err := r.next(ctx, readBytes)
+		envs, err := r.nextEnvelopes(ctx, readBytes)
 		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
 			h.reportHole(ctx, err)
 			continue

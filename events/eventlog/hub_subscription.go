@@ -140,7 +140,7 @@ func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.E
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the reading ends with either
 
-	envs, err := s.ownReader.next(ctx, min(maxBytes, readBytes))
+	envs, err := s.ownReader.nextEnvelopes(ctx, min(maxBytes, readBytes))
 	s.atHole = errors.Is(err, events.ErrHole)
 	if err == nil && len(envs) == 0 {
 		return nil, nil

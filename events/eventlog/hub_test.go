@@ -331,7 +331,7 @@ func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	t.Parallel()
 	l, p := openFilledLog(t, 10, 1)
 	ctx := testContext(t)
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -587,7 +587,7 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	wg.Wait()
 
 	// The subscribers have left no consumer on the server.
-	stream, err := l.stream(testContext(t))
+	stream, err := l.fetchStream(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 		if from.Seq > seq {
 			continue
 		}
-		c, err := h.seek(ctx, from, seq)
+		c, err := h.readCursorAt(ctx, from, seq)
 		// A hole that ends before the stream begins counts like trimming: another start may avoid
 		// it.
 		hole, isHole := errors.AsType[*HoleError](err)
@@ -175,8 +175,8 @@ func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
 	return c, false, nil
 }
 
-// seek reads from a cursor up to a sequence, and returns the cursor after that sequence.
-func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.Cursor, error) {
+// readCursorAt reads from a cursor up to a sequence, and returns the cursor after that sequence.
+func (h *Hub) readCursorAt(ctx context.Context, from events.Cursor, seq uint64) (events.Cursor, error) {
 	if from.Seq == seq {
 		return from, h.log.CheckCursor(ctx, from)
 	}

@@ -69,12 +69,12 @@ type lease struct {
 	lastRenewal time.Time
 }
 
-// open opens the bucket, or creates it, and adopts its ttl.
-func (le *lease) open(ctx context.Context) error {
+// openBucket opens the bucket, or creates it, and adopts its ttl.
+func (le *lease) openBucket(ctx context.Context) error {
 	js := le.log.conn.js
 	kv, err := js.KeyValue(ctx, leaseBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		info, infoErr := le.log.streamInfo(ctx)
+		info, infoErr := le.log.fetchStreamInfo(ctx)
 		if infoErr != nil {
 			return infoErr
 		}
@@ -114,7 +114,7 @@ func (le *lease) acquire(ctx context.Context) error {
 	for {
 		err := le.request(ctx, func(ctx context.Context) (err error) {
 			if le.kv == nil {
-				if err := le.open(ctx); err != nil {
+				if err := le.openBucket(ctx); err != nil {
 					return err
 				}
 			}
@@ -157,7 +157,7 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := le.renew(renewing); err != nil {
+		if err := le.keepRenewing(renewing); err != nil {
 			lose(err)
 		}
 	}()
@@ -174,9 +174,9 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 	return err
 }
 
-// renew renews the lease until ctx ends, and then returns nil. It returns [events.ErrLeaseLost]
-// when another process has the lease or may soon take it.
-func (le *lease) renew(ctx context.Context) error {
+// keepRenewing renews the lease until ctx ends, and then returns nil. It returns
+// [events.ErrLeaseLost] when another process has the lease or may soon take it.
+func (le *lease) keepRenewing(ctx context.Context) error {
 	for {
 		if err := wait.For(ctx, le.ttl/6); err != nil {
 			return nil //nolint:nilerr // the work is done
@@ -190,7 +190,7 @@ func (le *lease) renew(ctx context.Context) error {
 		}
 
 		bounded, cancel := context.WithTimeout(ctx, left)
-		err := le.update(bounded)
+		err := le.renewOnce(bounded)
 		cancel()
 		switch {
 		case errors.Is(err, events.ErrLeaseLost):
@@ -201,9 +201,9 @@ func (le *lease) renew(ctx context.Context) error {
 	}
 }
 
-// update renews the lease once. If the revision is not the expected one, either the answer to an
+// renewOnce renews the lease once. If the revision is not the expected one, either the answer to an
 // earlier update was lost, or another process has the lease. The value of the key names the holder.
-func (le *lease) update(ctx context.Context) error {
+func (le *lease) renewOnce(ctx context.Context) error {
 	return le.request(ctx, func(ctx context.Context) error {
 		sent := time.Now()
 		revision, err := le.kv.Update(ctx, le.name, le.holder, le.revision)

@@ -234,7 +234,7 @@ func TestLeaseHasOneHolderInCluster(t *testing.T) {
 					}
 					defer working.Add(-1)
 					if n == 0 && done.Load() == 0 {
-						info, err := l.streamInfo(ctx)
+						info, err := l.fetchStreamInfo(ctx)
 						if err != nil {
 							return err
 						}

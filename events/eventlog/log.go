@@ -242,7 +242,7 @@ func (l *Log) JetStream() jetstream.JetStream { return l.conn.js }
 // Replicas returns how many servers store the stream of the log, and the names of those that are
 // offline, as far as the cluster knows.
 func (l *Log) Replicas(ctx context.Context) (count int, offline []string, err error) {
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -284,7 +284,7 @@ type Head struct {
 
 // Head asks the server for the extent of the stream.
 func (l *Log) Head(ctx context.Context) (Head, error) {
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err != nil {
 		return Head{}, err
 	}
@@ -411,7 +411,7 @@ var ErrNoMessage = errors.New("eventlog: the log holds no message at this sequen
 
 // ReadMessage reads one message of the stream, for tools that inspect a log.
 func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return Message{}, err
 	}

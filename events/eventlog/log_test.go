@@ -42,7 +42,7 @@ func TestEmbeddedLogKeepsItsIDWhenReopened(t *testing.T) {
 	if _, err := l.Health(ctx); err != nil {
 		t.Error(err)
 	}
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err != nil || len(configDifferences(info.Config, 1)) != 0 {
 		t.Errorf("stream: got differences %v and error %v, want none", configDifferences(info.Config, 1), err)
 	}

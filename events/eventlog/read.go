@@ -104,7 +104,7 @@ type reader struct {
 	pullForbidden           context.Context //nolint:containedctx // it is the signal
 	stopWatchingPermissions context.CancelFunc
 
-	// lostEnvelopes are the envelopes of accepted holes that read returns next.
+	// lostEnvelopes are the envelopes of accepted holes that readAvailable returns next.
 	lostEnvelopes []*events.Envelope
 	// holeDelay is the pause before the next attempt. It is 0 unless the reader stands in front of
 	// a hole.
@@ -126,13 +126,13 @@ func newReader(l *Log, from events.Cursor) *reader {
 // inArchive reports whether the reader has not reached the stream yet.
 func (r *reader) inArchive() bool { return r.dec == nil }
 
-// next returns the next envelopes, of together about maxBytes undecoded. It waits until there is at
-// least one, or until ctx ends.
+// nextEnvelopes returns the next envelopes, of together about maxBytes undecoded. It waits until
+// there is at least one, or until ctx ends.
 //
 // In front of a hole it fails with [events.ErrHole]. The next call tries again after a pause, which
 // grows up to maxHolePause. The first call that gets past the hole may return no envelopes, so that
 // the caller learns of it even if none follow. All other errors except that of ctx are terminal.
-func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+func (r *reader) nextEnvelopes(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	retry := firstRetryPause
 	if err := wait.For(ctx, r.holeDelay); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		if r.terminalErr != nil {
 			return nil, r.terminalErr
 		}
-		envs, err := r.read(ctx, maxBytes)
+		envs, err := r.readAvailable(ctx, maxBytes)
 		if err == nil && len(envs) == 0 {
 			retry = firstRetryPause
 			if r.holeDelay > 0 && r.atCursor() {
@@ -204,10 +204,10 @@ func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	return archive.Reload(ctx) == nil
 }
 
-// read returns the envelopes that are available. It waits only for the first message. It may return
-// no envelopes and no error: after a message of the warm-up, at the end of the archive, and past a
-// hole.
-func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+// readAvailable returns the envelopes that are available. It waits only for the first message. It
+// may return no envelopes and no error: after a message of the warm-up, at the end of the archive,
+// and past a hole.
+func (r *reader) readAvailable(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if r.sub != nil && time.Since(r.lastRead) > consumerIdleTimeout/2 {
 		// The caller was busy for so long that the server may have dropped the consumer. That does
 		// not count as an interruption.
@@ -216,7 +216,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	defer func() { r.lastRead = time.Now() }()
 
 	if r.sub == nil && r.archive == nil {
-		if err := r.open(ctx); err != nil {
+		if err := r.openSource(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -230,7 +230,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			return nil, nil // past the hole, and there may be nothing after it
 		}
 		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
-			if err := r.pull(); err != nil {
+			if err := r.requestMessages(); err != nil {
 				return envs, err
 			}
 		}
@@ -262,9 +262,9 @@ func (r *reader) appendLost(envs []*events.Envelope) []*events.Envelope {
 	return envs
 }
 
-// open checks the cursor. Then it begins to read the archive, or creates a consumer that begins
-// after the last decoded message.
-func (r *reader) open(ctx context.Context) error {
+// openSource checks the cursor. Then it begins to read the archive, or creates a consumer that
+// begins after the last decoded message.
+func (r *reader) openSource(ctx context.Context) error {
 	state, err := r.log.conn.waitUntilUp(ctx)
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func (r *reader) open(ctx context.Context) error {
 
 	// A new epoch deletes all consumers. This one may have been created after that, by a reader
 	// that does not know of the epoch yet, so the metadata is read once more.
-	if _, err := r.log.stream(ctx); err != nil {
+	if _, err := r.log.fetchStream(ctx); err != nil {
 		return err
 	}
 	if r.log.meta() != meta {
@@ -361,8 +361,8 @@ type pullRequest struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// pull asks the server for the next messages.
-func (r *reader) pull() error {
+// requestMessages asks the server for the next messages.
+func (r *reader) requestMessages() error {
 	req, err := json.Marshal(pullRequest{r.pullBatch, pullBytes, pullExpires, pullHeartbeat})
 	if err != nil {
 		return fmt.Errorf("eventlog: %w", err)
@@ -398,7 +398,7 @@ func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) 
 			return nil, err
 		}
 		if r.pullMessagesLeft == 0 {
-			if err := r.pull(); err != nil {
+			if err := r.requestMessages(); err != nil {
 				return nil, err
 			}
 		}

@@ -42,7 +42,7 @@ func (r *reader) canContinue(ctx context.Context) (bool, error) {
 	if r.dec == nil || r.skipping || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
 	}
-	stream, err := r.log.stream(ctx)
+	stream, err := r.log.fetchStream(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -221,7 +221,7 @@ func readFromCursor(t testing.TB, l *Log, from events.Cursor, to uint64, maxByte
 	r := newReader(l, from)
 	defer r.close()
 	for last := from.Seq; last < to; last = envs[len(envs)-1].Seq() {
-		more, err := r.next(testContext(t), maxBytes)
+		more, err := r.nextEnvelopes(testContext(t), maxBytes)
 		if err != nil {
 			t.Fatalf("read from %+v: %v", from, err)
 		}

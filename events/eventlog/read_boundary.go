@@ -165,7 +165,7 @@ func (l *Log) locateOnce(ctx context.Context, c events.Cursor) (origin, error) {
 	if err != nil {
 		return origin{}, err
 	}
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return origin{}, err
 	}

@@ -118,7 +118,7 @@ func TestReadersMissNothingDuringTrim(t *testing.T) {
 					continue // every other reader begins late
 				}
 				wasInStream := r.dec != nil
-				envs, err := r.next(ctx, 1)
+				envs, err := r.nextEnvelopes(ctx, 1)
 				if err != nil {
 					t.Fatalf("reader %d after %d envelopes: %v", i, len(got[i]), err)
 				}
@@ -151,7 +151,7 @@ func TestOvertakenReaderReturnsToArchive(t *testing.T) {
 			var got []*events.Envelope
 			for more := 3; len(got) < len(all); more = len(all) {
 				for len(got) < more {
-					envs, err := r.next(testContext(t), 1)
+					envs, err := r.nextEnvelopes(testContext(t), 1)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -262,7 +262,7 @@ func TestArchivalCursorContinuesInStream(t *testing.T) {
 				checkSameEnvelopes(t, "with a cursor of the archive", readFromCursor(t, l, from, 20, 1<<20), all, uint64(seq))
 				from.LastTime++
 				r := newReader(l, from)
-				if _, err := r.next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
+				if _, err := r.nextEnvelopes(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
 					t.Fatalf("cursor with another time: got error %v, want %v", err, events.ErrRewritten)
 				}
 				r.close()

@@ -47,7 +47,7 @@ func (l *Log) Salvage(
 	ctx context.Context, after events.Cursor, repeats []events.Repeat, emit func([]*events.Envelope) error,
 ) (SalvageReport, error) {
 	s := &salvager{log: l, emit: emit, knownRepeats: repeats}
-	err := s.start(ctx, after)
+	err := s.prepare(ctx, after)
 	if err != nil {
 		return s.report, err
 	}
@@ -94,7 +94,7 @@ func (l *Log) Salvage(
 	}
 
 	s.report.Repeats = s.dec.Repeats()
-	return s.report, s.flush()
+	return s.report, s.emitPending()
 }
 
 // SalvageRepeats reads from a damaged stream the event ids that a reader at a cursor must know. The
@@ -103,7 +103,7 @@ func (l *Log) Salvage(
 // that are known from elsewhere.
 func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []events.Repeat, whole bool, err error) {
 	s := &salvager{log: l}
-	if err := s.start(ctx, at); err != nil {
+	if err := s.prepare(ctx, at); err != nil {
 		return nil, false, err
 	}
 	at = s.after
@@ -162,14 +162,14 @@ func archivalCursor(c events.Cursor, seq uint64, lastTime events.Micros) events.
 	return events.Cursor{Log: c.Log, Epoch: c.Epoch, Seq: seq, LastTime: lastTime}
 }
 
-// start adopts the cursor, opens the stream, and makes a decoder that begins where the warm-up of
+// prepare adopts the cursor, opens the stream, and makes a decoder that begins where the warm-up of
 // the cursor begins.
-func (s *salvager) start(ctx context.Context, after events.Cursor) error {
+func (s *salvager) prepare(ctx context.Context, after events.Cursor) error {
 	var err error
 	if s.after, err = s.log.AdoptCursor(after); err != nil {
 		return err
 	}
-	if s.stream, err = s.log.stream(ctx); err != nil {
+	if s.stream, err = s.log.fetchStream(ctx); err != nil {
 		return err
 	}
 
@@ -223,7 +223,7 @@ func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstre
 			return nil, err // says nothing about the message: all of them would count as lost
 		}
 		// The error may be about this message, or the log may be gone.
-		if _, streamErr := s.log.stream(ctx); streamErr != nil {
+		if _, streamErr := s.log.fetchStream(ctx); streamErr != nil {
 			return nil, streamErr
 		}
 		s.log.logger.Warn("log: a message cannot be read", "seq", seq, "error", err)
@@ -281,13 +281,13 @@ func (s *salvager) queueEnvelope(env *events.Envelope) error {
 	s.pendingEnvs = append(s.pendingEnvs, env)
 	s.pendingBytes += env.Bytes
 	if s.pendingBytes >= readBytes {
-		return s.flush()
+		return s.emitPending()
 	}
 	return nil
 }
 
-// flush passes the queued envelopes to emit.
-func (s *salvager) flush() error {
+// emitPending passes the queued envelopes to emit.
+func (s *salvager) emitPending() error {
 	envs := s.pendingEnvs
 	s.pendingEnvs = nil
 	s.pendingBytes = 0

@@ -123,7 +123,7 @@ func TestSalvageTakesMissingRepeatsFromCaller(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream, err := l.stream(testContext(t))
+		stream, err := l.fetchStream(testContext(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ func readUntil(t testing.TB, r *reader, to uint64) {
 	t.Helper()
 	ctx := testContext(t)
 	for last := r.cur.Seq; last < to; {
-		envs, err := r.next(ctx, readBytes)
+		envs, err := r.nextEnvelopes(ctx, readBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestReaderReplacesIdleConsumer(t *testing.T) {
 	r := newReader(l, l.Start())
 	defer r.close()
 	readUntil(t, r, 3)
-	stream, err := l.stream(testContext(t))
+	stream, err := l.fetchStream(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}

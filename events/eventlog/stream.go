@@ -345,10 +345,10 @@ func (l *Log) applyMaxBytes(ctx context.Context, info *jetstream.StreamInfo) err
 	return nil
 }
 
-// stream asks the server for the stream and checks that it still is the log that was opened. It
-// also updates what this process knows of the metadata, the last sequence and the replicas of the
-// stream.
-func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
+// fetchStream asks the server for the stream and checks that it still is the log that was opened.
+// It also updates what this process knows of the metadata, the last sequence and the replicas of
+// the stream.
+func (l *Log) fetchStream(ctx context.Context) (stream jetstream.Stream, err error) {
 	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 		stream, err = l.conn.js.Stream(ctx, StreamName)
 		return err
@@ -378,9 +378,10 @@ func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 	return stream, nil
 }
 
-// streamInfo is [Log.stream] for callers that need only what the server says about the stream.
-func (l *Log) streamInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
-	stream, err := l.stream(ctx)
+// fetchStreamInfo is [Log.fetchStream] for callers that need only what the server says about the
+// stream.
+func (l *Log) fetchStreamInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -408,7 +409,7 @@ func (l *Log) waitUntilVerified(ctx context.Context) (connState, error) {
 	if err != nil || l.conn.isVerified(state) {
 		return state, err
 	}
-	if _, err := l.stream(ctx); err != nil {
+	if _, err := l.fetchStream(ctx); err != nil {
 		return state, err
 	}
 	// If the connection was made again meanwhile, this marks the earlier one, so the next call

@@ -26,7 +26,7 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 			"of the archive: up to %d was demanded", events.ErrTrimRefused, limit, upTo)
 	}
 
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -41,7 +41,7 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 		return 0, wrapUnavailable(err)
 	}
 
-	info, err := l.streamInfo(ctx)
+	info, err := l.fetchStreamInfo(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +79,7 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 // is none. If the server's clock was set back, several sequences are followed by one that is not
 // before t, and SeqBefore returns one of them.
 func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
-	stream, err := l.stream(ctx)
+	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -146,14 +146,14 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 
 	r := newReader(l, o.decoderStart)
 	defer r.close()
-	if err := r.open(ctx); err != nil {
+	if err := r.openSource(ctx); err != nil {
 		return nil, err
 	}
-	// The loop reads one message at a time and ends with the warm-up. reader.next would also wait
-	// for the message after it, which may never arrive.
+	// The loop reads one message at a time and ends with the warm-up. reader.nextEnvelopes would
+	// also wait for the message after it, which may never arrive.
 	for r.archive == nil && r.dec.IsWarmingUp() {
 		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
-			if err := r.pull(); err != nil {
+			if err := r.requestMessages(); err != nil {
 				return nil, err
 			}
 		}

@@ -92,7 +92,7 @@ func TestEmptiedStreamContinuesAfterArchive(t *testing.T) {
 		l := mustOpenLog(t, cfg)
 		publishEvery(t, 5*time.Minute, l, 0, 10)
 		all := readWholeLog(t, l)
-		stream, err := l.stream(testContext(t))
+		stream, err := l.fetchStream(testContext(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
 		}
 		began := time.Now()
 		publishEvery(t, time.Minute, l, 0, 40)
-		stream, err := l.stream(testContext(t))
+		stream, err := l.fetchStream(testContext(t))
 		if err != nil {
 			t.Fatal(err)
 		}

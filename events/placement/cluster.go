@@ -307,7 +307,7 @@ func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) e
 		return nil
 	}
 
-	value, err := encode(drainValue{V: formatVersion})
+	value, err := encodeValue(drainValue{V: formatVersion})
 	if err != nil {
 		return err
 	}

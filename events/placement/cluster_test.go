@@ -215,7 +215,7 @@ func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 		a := start(t, ns, newNode("a", ""))
 		a.waitUntilPlaced(t, "a")
 		put := func(addr string) {
-			value, err := encode(memberValue{V: formatVersion, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1}})
+			value, err := encodeValue(memberValue{V: formatVersion, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}

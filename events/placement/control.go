@@ -48,7 +48,7 @@ func (c *Cluster) renewLease(ctx context.Context) (hasLease bool, err error) {
 	snapshot := c.snapshotKey(leaseKey)
 	canTake := c.bucketState.canTakeLease(c.instance)
 	isNewController := c.bucketState.lease.holder != c.instance
-	value, err := encode(leaseValue{V: formatVersion, Holder: c.instance, Name: c.self.Name, Counter: c.bucketState.lease.counter + 1})
+	value, err := encodeValue(leaseValue{V: formatVersion, Holder: c.instance, Name: c.self.Name, Counter: c.bucketState.lease.counter + 1})
 	c.mu.Unlock()
 	if err != nil || !canTake {
 		return false, err

@@ -28,17 +28,17 @@ func Place(nodes []Member, copies int) Table {
 	scores := make([]float64, len(usable))
 	for p := range t.Nodes {
 		for i := range usable {
-			scores[i] = score(&usable[i], uint8(p))
+			scores[i] = nodeScore(&usable[i], uint8(p))
 		}
 		t.Nodes[p] = pickNodes(usable, scores, copies)
 	}
 	return t
 }
 
-// score returns -weight/ln(u), where u is a hash of the node's name and the partition, scaled to a
-// number between 0 and 1. The probability that a node has the highest score is proportional to its
-// weight.
-func score(m *Member, partition uint8) float64 {
+// nodeScore returns -weight/ln(u), where u is a hash of the node's name and the partition, scaled
+// to a number between 0 and 1. The probability that a node has the highest score is proportional to
+// its weight.
+func nodeScore(m *Member, partition uint8) float64 {
 	hash := xxh3.Hash(append([]byte(m.Name), 0, partition))
 	u := (float64(hash>>12) + 0.5) / (1 << 52) // exact, and neither 0 nor 1
 	return -float64(max(m.Weight, 1)) / math.Log(u)

@@ -63,7 +63,7 @@ func (c *Cluster) renewNodeKey(ctx context.Context) error {
 	snapshot := c.snapshotKey(key)
 	takenErr := c.checkNameTakenOver(key)
 	isFirstWrite := !c.wroteNodeKey
-	value, encodeErr := encode(memberValue{V: formatVersion, Instance: c.instance, Member: c.self})
+	value, encodeErr := encodeValue(memberValue{V: formatVersion, Instance: c.instance, Member: c.self})
 	c.mu.Unlock()
 
 	if err := errors.Join(takenErr, encodeErr); err != nil {
@@ -108,8 +108,8 @@ func (c *Cluster) checkNameTakenOver(key string) error {
 	return nil
 }
 
-// encode encodes the value of a key.
-func encode(value any) ([]byte, error) {
+// encodeValue encodes the value of a key.
+func encodeValue(value any) ([]byte, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("placement: %w", err)

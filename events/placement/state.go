@@ -118,7 +118,7 @@ func (s *bucketState) applyToKey(e entry, now time.Time) (tableChanged bool, err
 		return false, s.applyToNodeKey(e, name, now)
 	case prefix+"." == drainPrefix:
 		if !e.deleted {
-			if _, err := decode[drainValue](e.key, e.value); err != nil {
+			if _, err := decodeValue[drainValue](e.key, e.value); err != nil {
 				return false, err
 			}
 		}
@@ -135,7 +135,7 @@ func (s *bucketState) applyToKey(e entry, now time.Time) (tableChanged bool, err
 			s.lease = lease{}
 			return false, nil
 		}
-		v, err := decode[leaseValue](e.key, e.value)
+		v, err := decodeValue[leaseValue](e.key, e.value)
 		if err != nil {
 			return false, err
 		}

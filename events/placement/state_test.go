@@ -24,7 +24,7 @@ func newStateFixture(t *testing.T) *stateFixture {
 // [bucketState.apply] returns.
 func (b *stateFixture) renew(after time.Duration, name string) bool {
 	b.t.Helper()
-	value, err := encode(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Announcement: Announcement{Position: b.now.String()}}})
+	value, err := encodeValue(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Announcement: Announcement{Position: b.now.String()}}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -105,8 +105,9 @@ func encodeTable(t *Table) ([]byte, error) {
 	return json.Marshal(tableValue{V: formatVersion, Revision: t.Revision, Copies: t.Copies, Nodes: t.Nodes[:]})
 }
 
-// decode decodes the value of a key. It returns [ErrVersion] for a value of another format version.
-func decode[T any](key string, data []byte) (value T, err error) {
+// decodeValue decodes the value of a key. It returns [ErrVersion] for a value of another format
+// version.
+func decodeValue[T any](key string, data []byte) (value T, err error) {
 	var head struct {
 		V int `json:"v"`
 	}
@@ -125,7 +126,7 @@ func decode[T any](key string, data []byte) (value T, err error) {
 // decodeMember decodes the value of a node key. It returns an error for a value that names another
 // node, because a node is known by its key.
 func decodeMember(key string, data []byte) (memberValue, error) {
-	v, err := decode[memberValue](key, data)
+	v, err := decodeValue[memberValue](key, data)
 	if err != nil {
 		return v, err
 	}
@@ -141,7 +142,7 @@ func decodeMember(key string, data []byte) (memberValue, error) {
 
 // decodeTable decodes the value of the table's key.
 func decodeTable(data []byte) (t Table, err error) {
-	v, err := decode[tableValue](tableKey, data)
+	v, err := decodeValue[tableValue](tableKey, data)
 	if err != nil {
 		return t, err
 	}

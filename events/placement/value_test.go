@@ -34,7 +34,7 @@ func TestMemberValueFormat(t *testing.T) {
 	for p := range uint8(10) {
 		want.Serves.Add(7 * p)
 	}
-	data, err := encode(want)
+	data, err := encodeValue(want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestTableValueFormat(t *testing.T) {
 
 // The value of a lease has the golden format.
 func TestLeaseValueFormat(t *testing.T) {
-	data, err := encode(leaseValue{V: 1, Holder: "RUN", Name: "node-1", Counter: 17})
+	data, err := encodeValue(leaseValue{V: 1, Holder: "RUN", Name: "node-1", Counter: 17})
 	if err != nil {
 		t.Fatal(err)
 	}

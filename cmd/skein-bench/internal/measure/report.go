@@ -125,7 +125,7 @@ func (s *Series) Add(m Measurement) {
 		s.WorstSecond = append(s.WorstSecond, m.WorstSecond)
 	}
 	s.Median = Median(s.Values)
-	s.Min, s.Max = spread(s.Values)
+	s.Min, s.Max = minAndMax(s.Values)
 }
 
 // Compare adds a comparison of the series of with the series to, or with only a target if to is
@@ -140,7 +140,7 @@ func (r *Row) Compare(of, to string, target float64, atMost bool) {
 		for i := range min(len(a.Values), len(b.Values)) {
 			runRatios = append(runRatios, a.Values[i]/b.Values[i])
 		}
-		c.Min, c.Max = spread(runRatios)
+		c.Min, c.Max = minAndMax(runRatios)
 	}
 	c.Met = target == 0 || (atMost && c.Ratio <= target) || (!atMost && c.Ratio >= target)
 	r.Comparisons = append(r.Comparisons, c)

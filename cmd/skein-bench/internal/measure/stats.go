@@ -21,8 +21,8 @@ func Median(values []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// spread returns the least and the greatest of the values, or 0 if there are none.
-func spread(values []float64) (least, greatest float64) {
+// minAndMax returns the least and the greatest of the values, or 0 if there are none.
+func minAndMax(values []float64) (least, greatest float64) {
 	if len(values) == 0 {
 		return 0, 0
 	}
@@ -55,7 +55,7 @@ func formatMedianAndSpread(values []float64) string {
 	if len(values) < 2 {
 		return FormatFigure(Median(values))
 	}
-	least, greatest := spread(values)
+	least, greatest := minAndMax(values)
 	return fmt.Sprintf("%s (%s – %s)", FormatFigure(Median(values)), FormatFigure(least), FormatFigure(greatest))
 }
 

@@ -110,7 +110,7 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.fill(ctx, w); err != nil {
+	if err := l.fillArchive(ctx, w); err != nil {
 		return err
 	}
 	_, err = archiver.Restore(ctx, archiver.RestoreOptions{
@@ -119,9 +119,9 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 	return err
 }
 
-// fill writes the follows into an archive. Their envelopes have times at equal distances, and the
-// last one has the present time.
-func (l growthLog) fill(ctx context.Context, w *archiveWriter) error {
+// fillArchive writes the follows into an archive. Their envelopes have times at equal distances,
+// and the last one has the present time.
+func (l growthLog) fillArchive(ctx context.Context, w *archiveWriter) error {
 	decoder := events.NewDecoder(w.start)
 	seq := uint64(0)
 	step := growthTime / time.Duration(l.n/eventsPerEnvelope+1)

@@ -88,16 +88,16 @@ func newComparison(ctx context.Context, b *measure.Bench) (*comparison, error) {
 	return c, nil
 }
 
-// serve starts the service of this side on a data directory. It has no auditor, because the reads
-// of an auditor would be noise.
-func (s *comparedSide) serve(ctx context.Context, dir string) (*programs.Skein, error) {
+// startService starts the service of this side on a data directory. It has no auditor, because the
+// reads of an auditor would be noise.
+func (s *comparedSide) startService(ctx context.Context, dir string) (*programs.Skein, error) {
 	return programs.StartSkeinWithData(ctx, s.bench, filepath.Join(dir, "data"), filepath.Join(dir, "port"), "--audit-share", "0")
 }
 
 // makeWorld loads the data into a service of this side, and stops the service.
 func (s *comparedSide) makeWorld(ctx context.Context, w *loadWorld) error {
 	s.bench.Logf("loading the world into %s", s.name)
-	skein, err := s.serve(ctx, s.dir)
+	skein, err := s.startService(ctx, s.dir)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 			if err := os.CopyFS(dir, os.DirFS(s.dir)); err != nil {
 				return err
 			}
-			skein, err := s.serve(ctx, dir)
+			skein, err := s.startService(ctx, dir)
 			if err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func (c *comparison) compareServices(ctx context.Context) (err error) {
 		}
 	}()
 	for _, s := range c.sides {
-		if s.skein, err = s.serve(ctx, s.dir); err != nil {
+		if s.skein, err = s.startService(ctx, s.dir); err != nil {
 			return err
 		}
 	}

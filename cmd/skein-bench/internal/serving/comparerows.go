@@ -46,10 +46,10 @@ func (c *comparison) compareRebuilds(ctx context.Context) error {
 		rebuild := func(ctx context.Context, s *comparedSide) (m measure.Measurement, err error) {
 			r := &rebuilder{admin: skeinv1connect.NewAdminServiceClient(http.DefaultClient, "http://"+s.skein.Addr.String())}
 			begin := time.Now()
-			if err := r.begin(ctx, &skeinv1.StartRebuildRequest{Projection: projection}); err != nil {
+			if err := r.startRebuild(ctx, &skeinv1.StartRebuildRequest{Projection: projection}); err != nil {
 				return m, err
 			}
-			operation, err := r.wait(ctx)
+			operation, err := r.waitForEnd(ctx)
 			if err != nil {
 				return m, err
 			}
@@ -109,7 +109,7 @@ func (c *comparison) compareRead(ctx context.Context, read comparedRead, method 
 		if err != nil {
 			return err
 		}
-		if err := s.warm(ctx, method, calls[s], encoding); err != nil {
+		if err := s.warmCaches(ctx, method, calls[s], encoding); err != nil {
 			return fmt.Errorf("%s: %s: %w", method.title, s.name, err)
 		}
 	}
@@ -130,9 +130,9 @@ func (c *comparison) compareRead(ctx context.Context, read comparedRead, method 
 		})
 }
 
-// warm makes every call once, so that caches are as full in the first round as in the others. It
-// returns an error if all answers are empty.
-func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *programs.EncodedCalls, encoding programs.Encoding) (err error) {
+// warmCaches makes every call once, so that caches are as full in the first round as in the others.
+// It returns an error if all answers are empty.
+func (s *comparedSide) warmCaches(ctx context.Context, method readMethod, calls *programs.EncodedCalls, encoding programs.Encoding) (err error) {
 	conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 			for i := range pins {
 				deliveries += inboxes[i%owners]
 			}
-			sequences := dealCalls(groupIntoCalls(s.pins(pins, owners), ingestPipeline), ingestConnections)
+			sequences := dealCalls(groupIntoCalls(s.newPinEvents(pins, owners), ingestPipeline), ingestConnections)
 			s.pinned += pins
 
 			begin := time.Now()
@@ -198,8 +198,8 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 		})
 }
 
-// pins creates n new pins, of the first users in turn.
-func (s *comparedSide) pins(n, owners int) iter.Seq[*skeinv1.Event] {
+// newPinEvents creates n new pins, of the first users in turn.
+func (s *comparedSide) newPinEvents(n, owners int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for i := range n {
 			if !yield(workload.PinCreated(workload.UserID(uint32(i%owners)), "fan-out-"+strconv.Itoa(s.pinned+i))) {

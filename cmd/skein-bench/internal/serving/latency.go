@@ -193,7 +193,7 @@ func (l *latencyBench) findReadRates(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", m.title, err)
 		}
 
-		rate, err := measure.ClosedLoop(ctx, l.timePerMethod/2, len(l.conns), l.caller(t, func() string { return "" }))
+		rate, err := measure.ClosedLoop(ctx, l.timePerMethod/2, len(l.conns), l.methodCaller(t, func() string { return "" }))
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
 		}
@@ -252,10 +252,10 @@ func (l *latencyBench) averageEntries(m *timedMethod) (average float64, err erro
 	return float64(total) / decodedAnswers, nil
 }
 
-// caller returns a function that makes the i-th call of a method over the connection of a worker.
-// The function atLeast returns the position that the answer must contain; it is empty if any
-// position will do.
-func (l *latencyBench) caller(m *timedMethod, atLeast func() string) func(ctx context.Context, worker, i int) error {
+// methodCaller returns a function that makes the i-th call of a method over the connection of a
+// worker. The function atLeast returns the position that the answer must contain; it is empty if
+// any position will do.
+func (l *latencyBench) methodCaller(m *timedMethod, atLeast func() string) func(ctx context.Context, worker, i int) error {
 	return func(_ context.Context, worker, i int) error {
 		return l.conns[worker].Call(m.calls, i, atLeast(), nil)
 	}
@@ -323,7 +323,7 @@ func (l *latencyBench) shuffledMethods() []*timedMethod {
 func (l *latencyBench) timeMethod(ctx context.Context, c scenario, m *timedMethod, atLeast func() string) error {
 	var loop measure.OpenLoop
 	moments := measure.PoissonMoments(m.row.Load.Rate, l.timePerMethod, l.random.Uint64())
-	if err := loop.Run(ctx, moments, len(l.conns), l.caller(m, atLeast)); err != nil {
+	if err := loop.Run(ctx, moments, len(l.conns), l.methodCaller(m, atLeast)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

@@ -139,7 +139,7 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 		done:  make(chan error, 1),
 	}
 	request := &skeinv1.StartRebuildRequest{Projection: projection, Share: share}
-	if err := r.begin(ctx, request); err != nil {
+	if err := r.startRebuild(ctx, request); err != nil {
 		return nil, err
 	}
 	ctx, r.cancel = context.WithCancel(ctx)
@@ -147,8 +147,8 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 	return r, nil
 }
 
-// begin starts a rebuild.
-func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
+// startRebuild starts a rebuild.
+func (r *rebuilder) startRebuild(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
 	// If the end of ctx interrupted the call, the rebuild could run with an id that nobody knows,
 	// and stop could not cancel it.
 	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(request))
@@ -165,7 +165,7 @@ func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequ
 // rebuild fails.
 func (r *rebuilder) run(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
 	for {
-		end, err := r.wait(ctx)
+		end, err := r.waitForEnd(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stop has ended the context
 		}
@@ -176,14 +176,14 @@ func (r *rebuilder) run(ctx context.Context, request *skeinv1.StartRebuildReques
 			return fmt.Errorf("a rebuild of %s ended as %v: %s", request.GetProjection(), end.GetState(), end.GetError())
 		}
 		r.finished.Add(1)
-		if err := r.begin(ctx, request); err != nil {
+		if err := r.startRebuild(ctx, request); err != nil {
 			return err
 		}
 	}
 }
 
-// wait returns the rebuild that runs when it has ended.
-func (r *rebuilder) wait(ctx context.Context) (*skeinv1.Operation, error) {
+// waitForEnd returns the rebuild that runs when it has ended.
+func (r *rebuilder) waitForEnd(ctx context.Context) (*skeinv1.Operation, error) {
 	ticker := time.NewTicker(programs.PollInterval)
 	defer ticker.Stop()
 	for {
@@ -218,7 +218,7 @@ func (r *rebuilder) stop(ctx context.Context) error {
 	rebuildErr := <-r.done
 	_, err := r.admin.CancelOperation(ctx, connect.NewRequest(&skeinv1.CancelOperationRequest{OperationId: r.currentOperation()}))
 	if err == nil {
-		_, err = r.wait(ctx)
+		_, err = r.waitForEnd(ctx)
 	}
 	return errors.Join(rebuildErr, err)
 }

@@ -297,7 +297,7 @@ func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 			m := &skeinv1.FilterSeenRequest{UserId: workload.UserID(uint32(watcher))}
 			for i := range itemsPerFilterCall {
 				// The watcher has played every tenth item.
-				item := w.itemID(r.IntN(w.items()))
+				item := w.itemID(r.IntN(w.itemCount()))
 				if i%10 == 0 {
 					item = w.playedItem(watcher, r.IntN(watcherPlays))
 				}
@@ -328,7 +328,7 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetCountersRequest{}
 			for i := range keysPerCountersCall {
-				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))}}
+				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.itemCount(), workload.PlaySkew))}}
 				if i%5 == 0 {
 					key.Target = &skeinv1.CounterKey_UserId{UserId: workload.UserID(w.followee(r))}
 				}

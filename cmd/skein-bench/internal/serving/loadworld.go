@@ -75,9 +75,9 @@ func mostFollowing(g *workload.Graph, n int) []uint32 {
 // itemID returns the id of the item with a number.
 func (w *loadWorld) itemID(item int) string { return strconv.Itoa(workload.FirstID + item) }
 
-// items returns how many items can be played: those that pins show, and as many again that no pin
-// shows.
-func (w *loadWorld) items() int { return 2 * w.pins }
+// itemCount returns how many items can be played: those that pins show, and as many again that no
+// pin shows.
+func (w *loadWorld) itemCount() int { return 2 * w.pins }
 
 // load publishes the data in phases, and returns when reads show all of it. The events of a phase
 // need those of the phases before.
@@ -188,13 +188,13 @@ func (w *loadWorld) pinEvents() iter.Seq[*skeinv1.Event] {
 	}
 }
 
-// played returns the event that a user plays an item.
-func played(user uint32, item string) *skeinv1.Event {
+// playEvent returns the event that a user plays an item.
+func playEvent(user uint32, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: workload.UserID(user), ItemId: item}}}
 }
 
-// liked returns the event that a user likes an item.
-func liked(user uint32, item string) *skeinv1.Event {
+// likeEvent returns the event that a user likes an item.
+func likeEvent(user uint32, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: workload.UserID(user), ItemId: item}}}
 }
 
@@ -202,7 +202,7 @@ func liked(user uint32, item string) *skeinv1.Event {
 // items are drawn more often.
 func (w *loadWorld) playedItem(watcher, n int) string {
 	r := rand.New(rand.NewPCG(uint64(watcher), uint64(n)))
-	return w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
+	return w.itemID(workload.PowerLaw(r, w.itemCount(), workload.PlaySkew))
 }
 
 // recentActivity gives each watcher the plays of this month, a like of every tenth played item,
@@ -212,10 +212,10 @@ func (w *loadWorld) recentActivity() iter.Seq[*skeinv1.Event] {
 		for watcher := range w.watchers {
 			for n := range watcherPlays / 2 {
 				item := w.playedItem(watcher, n)
-				if !yield(played(uint32(watcher), item)) {
+				if !yield(playEvent(uint32(watcher), item)) {
 					return
 				}
-				if n%10 == 0 && !yield(liked(uint32(watcher), item)) {
+				if n%10 == 0 && !yield(likeEvent(uint32(watcher), item)) {
 					return
 				}
 			}
@@ -242,7 +242,7 @@ func (w *loadWorld) playHistory() iter.Seq[*skeinv1.Event] {
 		for watcher := range w.watchers {
 			for n := range watcherPlays / 2 {
 				offset++
-				ev := played(uint32(watcher), w.playedItem(watcher, watcherPlays/2+n))
+				ev := playEvent(uint32(watcher), w.playedItem(watcher, watcherPlays/2+n))
 				ev.Source = "history"
 				ev.Offset = offset
 				ev.OccurredAt = timestamppb.New(w.now.AddDate(0, 0, -30*(1+n%pastMonths)))
@@ -259,17 +259,17 @@ func (w *loadWorld) playHistory() iter.Seq[*skeinv1.Event] {
 func (w *loadWorld) writtenEvent(i int) *skeinv1.Event {
 	r := rand.New(rand.NewPCG(53, uint64(i)))
 	user := uint32(r.IntN(w.graph.Users))
-	item := w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
+	item := w.itemID(workload.PowerLaw(r, w.itemCount(), workload.PlaySkew))
 	switch i % 10 {
 	case 0:
-		return w.pinCreated(w.items() + i) // a pin with a new number
+		return w.pinCreated(w.itemCount() + i) // a pin with a new number
 	case 1, 2:
-		return liked(user, item)
+		return likeEvent(user, item)
 	case 3, 4:
 		followee := (int(user) + 1 + workload.PowerLaw(r, w.graph.Users-1, workload.FolloweeSkew)) % w.graph.Users
 		return workload.UserFollowed(user, workload.UserID(uint32(followee)))
 	default:
-		return played(user, item)
+		return playEvent(user, item)
 	}
 }
 
