@@ -136,6 +136,8 @@ func (r *Row) Compare(of, to string, target float64, atMost bool) {
 	if to != "" {
 		b := r.SeriesOf(to)
 		c.Ratio = a.Median / b.Median
+		// Measurements with the same index were taken one after the other, so a slow phase of the
+		// machine changes their ratio less than it changes either of them.
 		var runRatios []float64
 		for i := range min(len(a.Values), len(b.Values)) {
 			runRatios = append(runRatios, a.Values[i]/b.Values[i])
@@ -150,7 +152,7 @@ func (r *Row) Compare(of, to string, target float64, atMost bool) {
 func (r *Report) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
+	enc.SetEscapeHTML(false) // titles and notes stay readable: the file is not part of a web page
 	return enc.Encode(r)
 }
 

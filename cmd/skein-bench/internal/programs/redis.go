@@ -65,6 +65,7 @@ func startRedisServer(ctx context.Context, tool, dir string, args ...string) (*R
 	if err != nil {
 		return nil, err
 	}
+	// Without --save "" the server would write snapshots in a second process while it is measured.
 	args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--daemonize", "no"}, args...)
 	p, err := start(ctx, filepath.Base(tool), tool, args...)
 	if err != nil {
@@ -84,7 +85,8 @@ func (s *Redis) Close() error {
 }
 
 // Memory returns how many bytes the server uses for its data: what it has allocated, without what
-// it had allocated at its start.
+// it had allocated at its start. The resident memory would also have the gaps that the allocator
+// leaves.
 func (s *Redis) Memory(ctx context.Context) (float64, error) {
 	info, err := s.Client.InfoMap(ctx, "memory").Result()
 	if err != nil {

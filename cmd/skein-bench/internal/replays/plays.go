@@ -126,6 +126,7 @@ func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 	rows := newPlaysRows(b, &log, bytesPerPlay)
 	for run := range b.Opts.Runs {
 		for _, name := range measure.RunOrder(run, names) {
+			// The order changes from run to run, so that none always runs on the warmer machine.
 			if err := rows.measureBuild(ctx, b, &log, dir, name); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}

@@ -62,7 +62,7 @@ func measureProjection(ctx context.Context, b *measure.Bench, l *replayLog) (err
 		return err
 	}
 	if l.follows == nil {
-		return nil
+		return nil // the auditor compares what follows from the graph, so it needs a log of follows
 	}
 	return measureAuditRound(ctx, b, l)
 }
@@ -118,7 +118,7 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 		if err := workload.WriteAOF(l.follows, file); err != nil {
 			return err
 		}
-		defer os.Remove(file)
+		defer os.Remove(file) // a large file, which the next rows do not need
 		contenders = append(contenders, measure.Contender{Name: redisLoads, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			loaded, err := programs.LoadAOF(ctx, b, file, func(ctx context.Context, s *programs.Redis) error {
 				return workload.CheckRedisGraph(ctx, s, l.follows)

@@ -179,6 +179,7 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 
 	return c.compareRow(ctx, "fan-out", fmt.Sprintf("fan-out until visible, %d readers", len(readers)), "deliveries/s", false,
 		func(ctx context.Context, s *comparedSide) (m measure.Measurement, err error) {
+			// A reader without an inbox would get no deliveries.
 			if err := s.readPages(ctx, pages); err != nil {
 				return m, err
 			}
@@ -188,7 +189,7 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 				deliveries += inboxes[i%owners]
 			}
 			sequences := dealCalls(groupIntoCalls(s.newPinEvents(pins, owners), ingestPipeline), ingestConnections)
-			s.pinned += pins
+			s.pinned += pins // the pins of the next measurement get new ids
 
 			begin := time.Now()
 			if err := s.skein.PublishSequences(ctx, sequences); err != nil {
@@ -247,7 +248,7 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 	for _, call := range groupIntoCalls(c.world.writtenEvents(s.written, c.Opts.Follows), eventsPerPublish) {
 		requests = append(requests, call)
 	}
-	s.written += c.Opts.Follows
+	s.written += c.Opts.Follows // the next measurement publishes other events
 
 	calls, err := programs.EncodeCalls(s.skein.Addr, skeinv1connect.EventServicePublishProcedure, encoding, requests)
 	if err != nil {

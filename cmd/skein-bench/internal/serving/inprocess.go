@@ -83,9 +83,10 @@ func (e *engine) startTask(f func() error) {
 // close stops the tasks, closes stores and log, and removes their files. It returns all errors,
 // those of the tasks included.
 func (e *engine) close(ctx context.Context) error {
+	// The tasks use the stores and the log, so they end first.
 	e.stop()
 	e.tasks.Wait()
-	errs := e.errs
+	errs := e.errs // no task is left that could append to it
 	for _, s := range e.stores {
 		errs = append(errs, s.Close())
 	}

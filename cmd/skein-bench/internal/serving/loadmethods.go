@@ -46,7 +46,7 @@ func randomRequests(r *rand.Rand, newRequest func(r *rand.Rand) proto.Message) (
 
 // methods returns all methods that read, except streams. Applications do not wait for a stream.
 func (w *loadWorld) methods() (all []readMethod) {
-	r := rand.New(rand.NewPCG(59, 0))
+	r := rand.New(rand.NewPCG(59, 0)) // a fixed seed: every run of the bench sends the same requests
 	all = append(all, w.graphMethods(r)...)
 	all = append(all, w.listMethods(r)...)
 	all = append(all, w.boardMethods(r)...)
@@ -127,6 +127,8 @@ func (w *loadWorld) listMethods(r *rand.Rand) []readMethod {
 		procedure: skeinv1connect.GraphServiceListMutualsProcedure, answer: new(skeinv1.ListMutualsResponse),
 		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListMutualsRequest{
+				// The users with the lowest numbers have the most followers, so most pages are
+				// full.
 				ViewerId: workload.UserID(w.busyUser(r)), UserId: workload.UserID(uint32(r.IntN(w.graph.Users / 100))), PageSize: workload.PageSize,
 			}
 		}),
@@ -329,7 +331,7 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 			m := &skeinv1.BatchGetCountersRequest{}
 			for i := range keysPerCountersCall {
 				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.itemCount(), workload.PlaySkew))}}
-				if i%5 == 0 {
+				if i%5 == 0 { // every fifth key is a user
 					key.Target = &skeinv1.CounterKey_UserId{UserId: workload.UserID(w.followee(r))}
 				}
 				m.Keys = append(m.Keys, key)
@@ -339,6 +341,7 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	}, {
 		id: "hot", title: "ListTrending, 50 of all", projection: "counters",
 		procedure: skeinv1connect.CounterServiceListTrendingProcedure, answer: new(skeinv1.ListTrendingResponse),
+		// The list is the same for everybody, so there is only one request.
 		requests: []proto.Message{&skeinv1.ListTrendingRequest{PageSize: workload.PageSize}},
 	}, {
 		id: "hot-owner", title: "ListTrending, 50 of an author", projection: "counters",

@@ -115,13 +115,15 @@ func (c *countersStore) checkTrending(ctx context.Context, items int) error {
 	var cursor counters.PageCursor
 	var previous *counters.TrendingItem
 	for page := 0; page == 0 || cursor != nil; page++ {
+		// Large pages make this check of all items quick.
 		list, next, err := c.readTrending(ctx, cursor, 20*trendingPageSize)
 		if err != nil {
 			return err
 		}
 		for i := range list {
 			item := &list[i]
-			if found[item.Item] || previous != nil && previous.Score < item.Score {
+			isHotterThanPrevious := previous != nil && previous.Score < item.Score
+			if found[item.Item] || isHotterThanPrevious {
 				return fmt.Errorf("the list by heat has %s twice, or behind a colder item", item.Item)
 			}
 			found[item.Item] = true
@@ -219,6 +221,7 @@ func measureCounterBatch(ctx context.Context, b *measure.Bench, c *countersStore
 		return c.query(func(q *counters.Queries) error {
 			for i := range keysPerCall {
 				if i%2 == 0 {
+					// Every item has a play, so an item without plays would be a wrong answer.
 					n, err := q.ItemCounts(strconv.Itoa(workload.FirstID + r.IntN(b.Opts.Items)))
 					if err != nil || n.Plays == 0 {
 						return errors.Join(err, fmt.Errorf("an item has %d plays", n.Plays))

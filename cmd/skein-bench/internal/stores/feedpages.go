@@ -150,7 +150,7 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 
 	const peer = "redis lists"
 	for _, class := range w.readerClasses() {
-		// Both must give the right pages before they are timed.
+		// Both must give the right pages before they are timed. This also warms their caches.
 		want := func(r feedReader) []string { return w.expectedPage(w.posts, r.boards) }
 		if err := f.checkPages(ctx, class.readers, want); err != nil {
 			return err

@@ -118,6 +118,8 @@ func measureNotificationFoldRows(
 	core := b.AddRow("notifications-fold-core", "a notification folded, by processor time", "µs", "the same measurements, in time of one "+
 		"core: of skein all threads, flushes, compactions and garbage collection included; of Redis the server alone, without the "+
 		"program that sends.")
+	// The report has the series in the order in which they were added. The contenders add them too,
+	// but not always in this order.
 	core.SeriesOf(measure.Skein)
 	core.SeriesOf(redisSortedSets)
 
@@ -165,6 +167,7 @@ type listOfRecipient struct {
 // keptNotifications returns what each list has after all runs, newest first.
 func keptNotifications(runs [][]notification) map[listOfRecipient][]listedNotification {
 	kept := make(map[listOfRecipient][]listedNotification)
+	// From the newest notification on, a list that is full needs no more.
 	for _, run := range slices.Backward(runs) {
 		for _, n := range slices.Backward(run) {
 			name := listOfRecipient{n.recipient, n.kind}
@@ -183,7 +186,7 @@ func checkKept(
 ) error {
 	const checkedOfEach = 20
 	for i := range uint32(2 * checkedOfEach) {
-		recipient := i
+		recipient := i // by the power law the first users receive most
 		if i >= checkedOfEach {
 			recipient = uint32(recipients) - 1 - i
 		}

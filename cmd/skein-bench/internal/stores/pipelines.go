@@ -47,6 +47,7 @@ func writePipelines[T any](
 		}
 		defer conns[i].Close()
 	}
+	// The connections are open, so that only the writes count.
 	before, err := server.CPU(ctx)
 	if err != nil {
 		return 0, 0, err

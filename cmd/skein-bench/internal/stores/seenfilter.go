@@ -19,7 +19,8 @@ type seenReader struct {
 	number uint32
 	// playsPerMonth is how many items the reader has played in each month of the window.
 	playsPerMonth int
-	// items are the candidates as numbers, and texts the same as decimal text.
+	// items are the candidates as numbers, and itemTexts the same as decimal text. The text is
+	// made beforehand, because a client of Redis would have it.
 	items     []uint64
 	itemTexts []string
 	// unseen has the indexes of the candidates that the reader has not played: the right answer.
@@ -120,6 +121,7 @@ func (c *seenContender) check(ctx context.Context, readers []seenReader) error {
 		missing += readerMissing
 		unseen += len(r.unseen)
 	}
+	// Bloom filters take some unseen items for seen.
 	if c.exact && missing > 0 || missing > maxMissing(unseen) {
 		return fmt.Errorf("%s takes %d of %d unseen candidates for seen", c.name, missing, unseen)
 	}

@@ -75,6 +75,8 @@ func measureSeenFoldRows(
 	core := b.AddRow(id+"-core", title+", by processor time", "plays/s", "the same measurements, by seconds of one core: of "+
 		"skein all threads, flushes, compactions and garbage collection included; of Redis the server alone, without the "+
 		"program that sends.")
+	// The report has the series in the order in which they were added. The contenders add them too,
+	// but not always in this order.
 	core.SeriesOf(measure.Skein)
 	core.SeriesOf(redisPlaySeries)
 	err := b.MeasureRunsInTurn(ctx, len(runs), row,
@@ -113,10 +115,11 @@ func measureSeenFoldRows(
 // checkFoldedPlays returns an error unless a few users have seen all that they played, in the store
 // and in Redis.
 func checkFoldedPlays(ctx context.Context, f *seenStore, s seenRedis, runs []playRun) error {
-	const checkedUsers = 20
+	const checkedUsers = 20 // of the lowest numbers; users play equally often
 	var played [checkedUsers][]uint64
 	for _, run := range runs {
 		for p := range run.plays() {
+			// Older plays may have been dropped by now.
 			if p.user < checkedUsers && p.playedAt > runs[len(runs)-1].to-redisWindow {
 				played[p.user] = append(played[p.user], p.item)
 			}

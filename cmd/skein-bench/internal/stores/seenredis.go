@@ -63,7 +63,7 @@ func (s seenRedis) unseenByZRange(ctx context.Context, q *seenReader, out []uint
 func (s seenRedis) unseenByZMScore(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
 	scores, err := s.Client.ZMScore(ctx, playsKey(q.number), q.itemTexts...).Result()
 	for i, at := range scores {
-		if at == 0 {
+		if at == 0 { // the client gives 0 for a member that is not in the set, and no play is of 1970
 			out = append(out, uint32(i))
 		}
 	}
@@ -116,7 +116,7 @@ func (s seenRedis) unseenByBitField(ctx context.Context, q *seenReader, out []ui
 candidates:
 	for i := range q.items {
 		for _, f := range found {
-			ones := int64(0)
+			ones := int64(0) // set bits among the positions of the item
 			for _, bit := range f.Val()[i*positionsPerItem : (i+1)*positionsPerItem] {
 				ones += bit
 			}
