@@ -42,8 +42,8 @@ func ExampleDial() {
 	fmt.Println("accepted", len(res.EventIDs), "as", res.EventIDs[0])
 
 	// Output:
-	// event 1: user_followed.target_user_id must not be the acting user: nobody follows, blocks or
-	// mutes themselves accepted 1 as req-1
+	// event 1: user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
+	// accepted 1 as req-1
 }
 
 // A log in this process: publish to it, and read what is in it.
