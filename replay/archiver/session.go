@@ -337,9 +337,9 @@ func (s *session) sealSegment(ctx context.Context) error {
 	return err
 }
 
-// trimStream trims the stream. It keeps one horizon before the end of the archive, one horizon before the
-// cursor of every store of this process, and what is younger than the retention. Stores of other
-// processes that are further behind read the archive.
+// trimStream trims the stream. It keeps one horizon before the end of the archive, one horizon
+// before the cursor of every store of this process, and what is younger than the retention. Stores
+// of other processes that are further behind read the archive.
 func (s *session) trimStream(ctx context.Context) error {
 	end := s.opts.Archive.End()
 	if s.opts.Retention < 0 || end.WarmSeq == 0 {

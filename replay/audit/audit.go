@@ -97,9 +97,9 @@ type Audit struct {
 	// Findings.
 	currentEntity Entity
 	findings      []Finding
-	// unmirrored are the parts of long lists whose other sides have not been looked up yet. They are
-	// looked up after all other checks of the entity, because the audit may move to another position
-	// meanwhile.
+	// unmirrored are the parts of long lists whose other sides have not been looked up yet. They
+	// are looked up after all other checks of the entity, because the audit may move to another
+	// position meanwhile.
 	unmirrored []listRest
 }
 

@@ -57,6 +57,8 @@ func (a *Audit) checkUser(ctx context.Context, id string) error {
 		{graph.Blocked, "blocked", own.Blocked},
 		{graph.Muted, "muted", own.Muted},
 	} {
+		// Lists of followers are also compared with the region rows, which are written by other
+		// code of the fold.
 		length, heldUsers, err := a.readList(ctx, graph.List{Kind: l.kind, User: id}, l.name)
 		if err == nil && l.kind == graph.FollowersExplicit && length != unknownLength {
 			err = a.compareRegionRows(id, heldUsers)
@@ -189,6 +191,7 @@ func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length
 		if next == nil {
 			return length, heldUsers, nil
 		}
+		// Rest, but do not move to another position: the length must be that of one position.
 		if err := a.rest(ctx); err != nil {
 			return 0, heldUsers, err
 		}
@@ -339,7 +342,7 @@ func (a *Audit) checkPins(ctx context.Context, owner string, board *string, from
 			return err
 		}
 		if a.limits.List > 0 && n >= int64(a.limits.List) {
-			return nil
+			return nil // the counts and items of a part prove nothing
 		}
 		after = next
 	}

@@ -199,6 +199,7 @@ func (a *Audit) appendOutbox(
 		size = min(firstOutboxPage, a.limits.Feed)
 	}
 
+	// Only visible pins count towards the limit. If many are hidden, larger pages reach it sooner.
 	for n := 0; ; size = min(4*size, pageSize) {
 		page, next, err := a.inbox.Pins(ctx, owner, board, after, size)
 		if err != nil {
@@ -208,7 +209,7 @@ func (a *Audit) appendOutbox(
 		for i := range page {
 			p := &page[i]
 			if p.Created < cut {
-				return dst, nil
+				return dst, nil // pins are listed newest first, so all others are older, too
 			}
 			visible, err := isVisible(p)
 			if err != nil {

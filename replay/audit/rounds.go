@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// entitiesPerPosition is how many recently written entities are checked at one position. Finding
-	// a common position makes the stores wait for each other, so several entities share one.
+	// entitiesPerPosition is how many recently written entities are checked at one position.
+	// Finding a common position makes the stores wait for each other, so several entities share
+	// one.
 	entitiesPerPosition = 64
 	// minWork is the shortest work after which the auditor rests. Shorter rests would mostly cost
 	// the wake-up.
@@ -51,6 +52,7 @@ func (a *Auditor) runRounds(ctx context.Context) error {
 				return wrapError("repair what has waited", err)
 			}
 
+			// Writes come first, because a user notices a wrong answer about them soonest.
 			queueStart := time.Now()
 			if err := a.checkQueued(ctx); err != nil {
 				return wrapError("audit what was written lately", err)
@@ -67,7 +69,7 @@ func (a *Auditor) runRounds(ctx context.Context) error {
 		a.status.Rounds++
 		a.status.LastRound = time.Now()
 		a.status.LastTook = time.Since(roundStart)
-		clear(a.unexplained)
+		clear(a.unexplained) // the next round logs again what is still wrong
 		a.mu.Unlock()
 		a.notifyObserver()
 

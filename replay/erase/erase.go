@@ -264,8 +264,9 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 		defer release()
 
 		// If the stores have gone through all earlier erasures, take the present epoch into their
-		// marker now. Then the rebuild below copies the partitions that this erasure does not touch.
-		// If not, the rebuild builds all partitions, so the results of CheckErasures do not matter.
+		// marker now. Then the rebuild below copies the partitions that this erasure does not
+		// touch. If not, the rebuild builds all partitions, so the results of CheckErasures do not
+		// matter.
 		_, _ = o.Part.CheckErasures()
 	}
 

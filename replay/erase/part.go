@@ -48,8 +48,8 @@ type Part struct {
 	Log     *eventlog.Log
 	Archive *archive.Archive
 	Stores  []*live.Live
-	// Snapshots contains the snapshots of the stores. Their keeper calls [Part.ErasureState]. nil means
-	// that there are none.
+	// Snapshots contains the snapshots of the stores. Their scheduler calls [Part.ErasureState]. nil
+	// means that there are none.
 	Snapshots bucket.Bucket
 
 	// path is the path of the file with the marker.
@@ -141,10 +141,10 @@ func (m marker) hasMissed(log *eventlog.Log) bool {
 	return m.mustRebuild(log) && m.Flushed < log.LastErasure().Seq
 }
 
-// HasMissedErasure reports whether the stores in a folder of the data directory dir must be removed, by
-// [RemoveStores], before they are opened. That is so if a user was erased whose deletion they have not
-// folded from the log as it was: if they continued with the scrubbed log, they would keep the
-// user's rows.
+// HasMissedErasure reports whether the stores in a folder of the data directory dir must be
+// removed, by [RemoveStores], before they are opened. That is so if a user was erased whose
+// deletion they have not folded from the log as it was: if they continued with the scrubbed log,
+// they would keep the user's rows.
 func HasMissedErasure(dir, folder string, log *eventlog.Log) (bool, error) {
 	m, found, err := readMarker(filepath.Join(dir, markerName))
 	if err != nil || !m.hasMissed(log) {
@@ -157,8 +157,8 @@ func HasMissedErasure(dir, folder string, log *eventlog.Log) (bool, error) {
 	return err == nil, err
 }
 
-// RemoveStores removes the stores in a folder of the data directory dir, and the marker. No process may
-// have the stores open.
+// RemoveStores removes the stores in a folder of the data directory dir, and the marker. No process
+// may have the stores open.
 func RemoveStores(dir, folder string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(dir, folder)), os.RemoveAll(filepath.Join(dir, markerName)))
 }
@@ -196,8 +196,8 @@ func (p *Part) CheckErasures() (due bool, err error) {
 // Epoch returns the epoch of the marker: the stores contain nothing that was scrubbed from the
 // epochs before it.
 func (p *Part) Epoch() uint32 {
-	// The log may have begun a new epoch, which CheckErasures takes into the marker. Other results of CheckErasures
-	// do not matter here.
+	// The log may have begun a new epoch, which CheckErasures takes into the marker. Other results
+	// of CheckErasures do not matter here.
 	_, _ = p.CheckErasures()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -359,8 +359,8 @@ func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 	return false, err
 }
 
-// RebuildIfErased rebuilds the stores if their files may contain what was scrubbed from the log. It also
-// deletes the previous generations of the stores and their scheduled snapshots. The caller has
+// RebuildIfErased rebuilds the stores if their files may contain what was scrubbed from the log. It
+// also deletes the previous generations of the stores and their scheduled snapshots. The caller has
 // called [Part.LockBuilds]. The report has one line for each store.
 func (p *Part) RebuildIfErased(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
 	p.mu.Lock()

@@ -140,9 +140,9 @@ func (s *scrubber) addPartitions(ev *events.Event) {
 		projections.RouteRows(p, ev, &to)
 		if to == events.AllPartitions() {
 			// Only an event that ends something everywhere, such as a deletion, is delivered to all
-			// partitions. Outside the user's own partition, such an event leaves keyed hashes and no
-			// id. It removes rows there, but the events that wrote these rows were delivered to the
-			// same partitions and are counted themselves (checkRowsWithIDs in the tests).
+			// partitions. Outside the user's own partition, such an event leaves keyed hashes and
+			// no id. It removes rows there, but the events that wrote these rows were delivered to
+			// the same partitions and are counted themselves (checkRowsWithIDs in the tests).
 			to = events.Partitions{}
 			to.AddHome(ev.User)
 		}

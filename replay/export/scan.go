@@ -189,6 +189,7 @@ func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hu
 		return p, nil
 	}
 
+	// The export ends where the log ends now, so that it ends at all while events are published.
 	head, err := log.Head(ctx)
 	if err != nil {
 		return after, until, err

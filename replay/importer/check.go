@@ -46,6 +46,7 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 			return nil
 		}
 
+		// All events of a record have its time.
 		at := microsOf(r.Events[0].GetOccurredAt().AsTime())
 		if report.Events == 0 {
 			earliestTime = at
@@ -67,6 +68,7 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 	if report.Records == 0 {
 		return nil, errNoRecords
 	}
+	// A wrong unit of the times shows in their range.
 	if s.hasTime() && report.Events > 0 {
 		o.Notice(fmt.Sprintf("times from %s to %s", formatTime(earliestTime), formatTime(latestTime)))
 	}

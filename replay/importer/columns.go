@@ -256,8 +256,8 @@ var kinds = map[Kind]kindColumns{
 	},
 }
 
-// columnsOfKind returns the columns that files of a kind have in addition to the constants, and the values
-// of the constants.
+// columnsOfKind returns the columns that files of a kind have in addition to the constants, and the
+// values of the constants.
 func columnsOfKind(kind Kind, constants map[string]string) (kindColumns, [numRoles]string, error) {
 	var values [numRoles]string
 	k, ok := kinds[kind]
@@ -324,8 +324,8 @@ func (c *columns) missingRoles(required []role) []string {
 	return missing
 }
 
-// columnsByName finds the roles of the columns by their names. It returns an error if two columns could
-// have the same role: a wrong guess would reverse the follows.
+// columnsByName finds the roles of the columns by their names. It returns an error if two columns
+// could have the same role: a wrong guess would reverse the follows.
 func (k kindColumns) columnsByName(header []string) (columns, error) {
 	c := noColumns()
 	for i, name := range header {
@@ -392,6 +392,7 @@ func (k kindColumns) parseMapping(spec []string) (*mapping, error) {
 			m.named[roles[i]] = column
 		}
 	}
+	// Every part was either a role or a role with a column. The user must not mix the two.
 	if len(m.positions) > 0 && len(m.named) > 0 {
 		return nil, fmt.Errorf("%w: positions and names do not mix", ErrColumns)
 	}
@@ -439,6 +440,7 @@ func (m *mapping) resolve(header []string) (columns, error) {
 		}
 	}
 	for r, name := range m.named {
+		// A column may be named like a number, so names come before numbers.
 		isNamed := func(h string) bool { return strings.EqualFold(h, name) }
 		i := slices.IndexFunc(header, isNamed)
 		if i >= 0 {

@@ -98,6 +98,7 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 		return nil, err
 	}
 	found, err := c.Run(ctx)
+	// A service may lack the projection that answers for the kind.
 	if connect.CodeOf(err) == connect.CodeUnimplemented {
 		switch o.Kind {
 		case Pins:

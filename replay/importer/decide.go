@@ -418,8 +418,8 @@ func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
 	return nil
 }
 
-// columnsWithoutMapping finds the columns by their names. If no required column has a name, it takes
-// the usual positions, provided that the file fits them.
+// columnsWithoutMapping finds the columns by their names. If no required column has a name, it
+// takes the usual positions, provided that the file fits them.
 func (in *inspection) columnsWithoutMapping(s *shape, me *measurement) (columns, error) {
 	k := in.kind
 	found, err := k.columnsByName(s.header)

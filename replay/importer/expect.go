@@ -159,7 +159,8 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 		if r.err != nil || !o.Kind.isValid(&r) || (o.First && o.Kind.isRepeat(seen, &r)) {
 			continue
 		}
-		// The service does not list a mute that has ended. Files of other kinds have no such column.
+		// The service does not list a mute that has ended. Files of other kinds have no such
+		// column.
 		end, err := s.timeUnit.parseUntil(r.fields[until])
 		hasEnded := end != 0 && end <= microsOf(o.StartedAt)
 		if err != nil || hasEnded {

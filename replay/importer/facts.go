@@ -49,6 +49,7 @@ func (t *translator) translate(r *record) (evs []*skeinv1.Event, clamped bool, e
 		ev.Source = t.source
 		ev.Offset = r.number
 		ev.OccurredAt = occurred
+		// The service would reject the event for the same reason, but only after others were sent.
 		if refused := events.Validate(ev); refused != nil {
 			return nil, false, errors.New(refused.Message)
 		}

@@ -228,8 +228,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return report, nil
 	}
 
-	// The file is read once more to publish it. If it has changed since the first reading, the checks
-	// say nothing about it.
+	// The file is read once more to publish it. If it has changed since the first reading, the
+	// checks say nothing about it.
 	if err := checkUnchanged(o.Path, before); err != nil {
 		return nil, err
 	}

@@ -226,16 +226,20 @@ func measure(ctx context.Context, f *file, s shape, minFields int, start events.
 				return nil, context.Cause(ctx)
 			}
 		}
+
 		text, err := texts.next()
 		me.quoted = texts.fields
 		me.multiLine = texts.multiLine
 		switch {
 		case errors.Is(err, io.EOF):
+			// If every line begins with #, the width is that of a line that may be a row.
 			if width := me.width(); width > 0 && width < minFields {
 				return nil, nil
 			}
 			return me, nil
 		case errors.Is(err, errOpenQuote) || errors.Is(err, errAfterQuote):
+			// Keep what was measured so far: the error may be the answer to whether quotes enclose
+			// fields.
 			if me.records == 0 {
 				me.first, _ = s.delimiter.split(nil, text, false)
 				if err := jsonError(text); err != nil {
@@ -267,6 +271,8 @@ func measure(ctx context.Context, f *file, s shape, minFields int, start events.
 			if len(fields) > maxColumns {
 				return nil, fmt.Errorf("the first row has %d fields with the delimiter %s: at most %d", len(fields), s.delimiter, maxColumns)
 			}
+			// The values of the first record are not counted yet, because they may be the names of
+			// the columns.
 			me.first = cloneAll(fields)
 			me.columns = make([]columnValues, len(fields))
 			continue

@@ -69,6 +69,7 @@ func (d Delimiter) split(dst []string, text string, quotes bool) ([]string, erro
 				return dst, err
 			}
 			dst = append(dst, field)
+			// After the closing quote, only blanks may stand before the next delimiter.
 			rest := strings.TrimLeft(after, d.blanks())
 			switch {
 			case rest == "":
@@ -135,6 +136,8 @@ func (q *quoteScanner) scan(line string) (continues bool, err error) {
 			return false, nil
 		}
 	}
+	// A quote has a meaning only at the beginning of a field. Elsewhere it is a character like
+	// others, as in 5" nails.
 	for i := 0; i < len(line); i++ {
 		c := line[i]
 		delimits := c == byte(q.d) || q.d == Space && c == '\t'
@@ -156,7 +159,7 @@ func (q *quoteScanner) scan(line string) (continues bool, err error) {
 			switch {
 			case c != '"':
 			case i+1 < len(line) && line[i+1] == '"':
-				i++
+				i++ // a doubled quote stands for one quote
 			default:
 				q.place = afterQuotes
 			}

@@ -124,8 +124,8 @@ func RunRecords(
 		return nil, err
 	}
 
-	// One goroutine reads records and prepares calls while the other makes them. done is read before,
-	// because the second goroutine changes the state.
+	// One goroutine reads records and prepares calls while the other makes them. done is read
+	// before, because the second goroutine changes the state.
 	calls := make(chan *call, queuedCalls)
 	done := r.state.RecordsDone
 	goroutines, groupCtx := errgroup.WithContext(ctx)

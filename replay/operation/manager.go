@@ -94,6 +94,7 @@ func Open(o Options) (*Manager, error) {
 
 	for _, r := range found {
 		m.addEntry(&entry{record: r, needsRecovery: !r.State.Ended()})
+		// Ids of this process must be greater than those of earlier ones, whatever the clock says.
 		idTime, err := time.Parse(idLayout, r.ID)
 		if err == nil && idTime.After(m.lastIDTime) {
 			m.lastIDTime = idTime
@@ -306,8 +307,8 @@ func (m *Manager) Cancel(id string) (Info, error) {
 
 	e.Cancelling = true
 	if e.cancel != nil {
-		// Save that the operation is being cancelled before it is, so that a restart in the meantime
-		// does not continue it.
+		// Save that the operation is being cancelled before it is, so that a restart in the
+		// meantime does not continue it.
 		m.saveRecord(e)
 		e.cancel(ErrCancelled)
 		return e.info(), nil
@@ -404,8 +405,8 @@ func (m *Manager) finish(e *entry, st State, report, failure string) {
 	e.Ended = time.Now().UTC().Truncate(time.Microsecond)
 	e.Report = truncateText(report)
 	e.Error = truncateText(failure)
-	// These are not needed any more. The manager would keep what they refer to in memory for as long
-	// as it remembers the operation.
+	// These are not needed any more. The manager would keep what they refer to in memory for as
+	// long as it remembers the operation.
 	e.Args = nil
 	e.run = nil
 	e.cancel = nil

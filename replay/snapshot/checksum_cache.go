@@ -6,8 +6,8 @@ import "sync"
 // each table once and never uses its number again.
 type checksumCache struct {
 	mu sync.Mutex
-	// current has the checksums that were used since the last call of dropUnused, and previous those that
-	// were used in the period before that.
+	// current has the checksums that were used since the last call of dropUnused, and previous
+	// those that were used in the period before that.
 	previous, current map[tableKey]string
 }
 

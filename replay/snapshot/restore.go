@@ -160,8 +160,8 @@ func (o *RestoreOptions) checkDisk(home string, m *Manifest) error {
 	return replay.CheckSpace(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/reservedPart)
 }
 
-// findUsableManifest returns the manifest of the snapshot, if this program can open the store in it and
-// continue it.
+// findUsableManifest returns the manifest of the snapshot, if this program can open the store in it
+// and continue it.
 func (o *RestoreOptions) findUsableManifest(ctx context.Context) (*Manifest, error) {
 	m, err := findManifest(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
 	if err != nil {

@@ -254,6 +254,7 @@ func (t *snapshotTaker) checksum(ctx context.Context, c storeCopy, file copiedFi
 	if err != nil {
 		return f, err
 	}
+	// The hash is computed before the upload, because it is the name of the object.
 	h := sha256.New()
 	n, err := io.Copy(h, &throttledReader{ctx: ctx, r: in, pace: t.pace})
 	if err = errors.Join(err, in.Close()); err != nil {

@@ -331,7 +331,8 @@ func (f *rowFilter) nextWantedKey(key []byte) []byte {
 		}
 		return append(bytes.Clone(key[:3]), shard...)
 	case len(f.datedTags) > 0:
-		// Rows of a month may stand among the keys of every shard.
+		// Rows of months stand among the keys of every shard, so jump to the next tag that has such
+		// rows, or else to the next shard.
 		for tag := int(key[2]) + 1; tag <= 0xff; tag++ {
 			if slices.Contains(f.datedTags, projections.Tag(tag)) {
 				return []byte{key[0], key[1], byte(tag)}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, during one
-	// stop of the live fold. Writes of users are not visible until the stop ends.
+	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, during
+	// one stop of the live fold. Writes of users are not visible until the stop ends.
 	maxRepairRows  = 2048
 	maxRepairBytes = 2 << 20
 	// maxHold limits the time for which the live fold waits for the shadow to reach its position.

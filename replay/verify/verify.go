@@ -173,9 +173,9 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 			return r.unlessUnchanged(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
 
-		// If there were more differences than the comparison remembers, the next round continues the
-		// work of this one, and the rounds are counted from the first one again. As each such round
-		// repairs rows, the loop ends.
+		// If there were more differences than the comparison remembers, the next round continues
+		// the work of this one, and the rounds are counted from the first one again. As each such
+		// round repairs rows, the loop ends.
 		r.Rounds++
 		if repaired > 0 && len(c.differingKeys) == maxKeys {
 			r.Rounds = 1
@@ -287,9 +287,9 @@ func compareAtOnePosition(
 // live fold is stopped. It then folds these at full speed.
 const maxLag = 512
 
-// catchUpShadow folds the shadow until it is at most maxLag behind the live store, which continues to
-// fold. It works at the pace at first, and at twice the speed after each time that the live store
-// has moved on too far, so that it arrives in the end.
+// catchUpShadow folds the shadow until it is at most maxLag behind the live store, which continues
+// to fold. It works at the pace at first, and at twice the speed after each time that the live
+// store has moved on too far, so that it arrives in the end.
 func catchUpShadow(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
 	pace := o.Pace
 	for {

@@ -19,9 +19,9 @@ import (
 // memory limit of the worker includes it.
 const fixedMemoryBytes = 32 << 20
 
-// Serve reads one build request from in, performs it, and sends messages to out. It stops early when in
-// ends, because then the serving process has died. If the build fails, the final message says so,
-// and Serve returns nil.
+// Serve reads one build request from in, performs it, and sends messages to out. It stops early
+// when in ends, because then the serving process has died. If the build fails, the final message
+// says so, and Serve returns nil.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	lowerPriority()
 	var request buildRequest

@@ -69,6 +69,7 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 
 // compare does the work of Compare, with any keyspace.
 func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Comparison, err error) {
+	// An import would change the state while it is compared.
 	unlock, err := lockState(o.State)
 	if err != nil {
 		return nil, err
@@ -83,6 +84,8 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 	if isSameLog && o.AtLeast == "" {
 		o.AtLeast = s.Position
 	}
+	// Sort on the disk of the state, which has room for all facts. The default directory for
+	// temporary files may be in memory.
 	dir, remove, err := comparison.MakeDir(o.State)
 	if err != nil {
 		return nil, err

@@ -71,8 +71,8 @@ type Report struct {
 }
 
 const (
-	// defaultPageSize is large enough that round trips take little of the time, and small enough that
-	// no command blocks the Redis for long.
+	// defaultPageSize is large enough that round trips take little of the time, and small enough
+	// that no command blocks the Redis for long.
 	defaultPageSize = 1000
 	// saveInterval is how often the state is saved while Redis is read. After a crash, what was
 	// read since the last save is read again.
@@ -328,8 +328,8 @@ func (r *importRun) readRedis(ctx context.Context) error {
 		if cursor == 0 {
 			return save(0)
 		}
-		// Save as well when the memory is half full, because a save writes a sorted file anyway. Then
-		// the sorter hardly ever has to write one by itself, between two saves.
+		// Save as well when the memory is half full, because a save writes a sorted file anyway.
+		// Then the sorter hardly ever has to write one by itself, between two saves.
 		if r.Now().Sub(lastSave) >= saveInterval || sorted.IsHalfFull() {
 			if err := save(cursor); err != nil {
 				return err

@@ -306,11 +306,13 @@ func (r *Rule) checkRoles() error {
 				return fmt.Errorf("%s has no {%s}: it has %s", r.Means, as, roleList(allowed))
 			case has.has(as) && as != roleNothing:
 				return fmt.Errorf("{%s} is captured twice", as)
+			// An element has at most one time.
 			case as == roleTime && r.unit != unitNone:
 				return errors.New("{time} is captured, and the score is a time: say score: none, or leave {time} out")
 			case as == roleTime && p != r.key:
 				r.unit = p.unit
 			case as == roleTime:
+				// All elements of the key would have this time.
 				return errors.New("{time} cannot stand in a key")
 			}
 			has |= rolesOf(as)

@@ -49,6 +49,7 @@ func cutPieces(text string) ([]piece, error) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case (c == '{' || c == '}') && strings.HasPrefix(text[i+1:], string(c)):
+			// A doubled brace stands for one brace.
 			literal.WriteByte(c)
 			i++
 		case c == '{':

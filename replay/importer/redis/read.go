@@ -189,6 +189,7 @@ func (r *keyReader) readKeys(ctx context.Context, keys []matchedKey) error {
 		k := &keys[i]
 		p := first[i]
 		for {
+			// The type of the key has changed since it was asked for. What was read of it stays.
 			if p.err != nil {
 				if err := r.rejectKey(k, "something else by now"); err != nil {
 					return err

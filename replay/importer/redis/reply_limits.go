@@ -102,6 +102,7 @@ func (c *limitedConn) checkReply(b []byte) error {
 		return tooLarge("more than %d bytes in reply to one round trip", maxReplyBytes)
 	}
 	for len(b) > 0 {
+		// The bytes of an announced string were limited when it was announced.
 		if c.stringBytes > 0 {
 			n := min(c.stringBytes, int64(len(b)))
 			c.stringBytes -= n
@@ -109,6 +110,7 @@ func (c *limitedConn) checkReply(b []byte) error {
 			continue
 		}
 
+		// A line may come in several reads. Keep only its beginning, however long it is.
 		end := bytes.IndexByte(b, '\n')
 		part := b
 		if end >= 0 {

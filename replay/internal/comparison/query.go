@@ -82,8 +82,8 @@ func (c *Comparer) queryList(ctx context.Context, list List) error {
 	}
 }
 
-// compareNewestFirst compares two entries in the order of every list of the service: newest first, and by
-// id if they have the same time.
+// compareNewestFirst compares two entries in the order of every list of the service: newest first,
+// and by id if they have the same time.
 func compareNewestFirst(a, b *Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), events.CompareIDs(a.ID, b.ID), events.CompareIDs(a.Board, b.Board))
 }
@@ -224,6 +224,8 @@ func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 			kinds = append(kinds, kind)
 		}
 	}
+	// A service rejects a call with too many kinds. Halves have fewer lists and so fewer kinds; a
+	// single list has one.
 	if len(kinds) > maxKinds {
 		half := len(lists) / 2
 		if err := c.queryCounters(ctx, lists[:half]); err != nil {
@@ -253,7 +255,7 @@ func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 	for i, l := range lists {
 		n := res.GetCounters()[i].GetPlayCount()
 		if l.Kind == ReactionsOf {
-			n = 0
+			n = 0 // an answer has no entry for a kind with which nobody reacts
 			for _, reaction := range res.GetCounters()[i].GetReactions() {
 				if reaction.GetKind() == events.ReactionName(l.Board) {
 					n = int64(reaction.GetCount())
@@ -377,6 +379,7 @@ func (c *Comparer) queryPairs(ctx context.Context, pairs []pair) error {
 		}
 	}
 
+	// Other queries run at the same time.
 	c.mu.Lock()
 	c.result.Pairs += uint64(len(pairs))
 	c.mu.Unlock()

@@ -299,8 +299,8 @@ func (w *sideBySide) compareBoardCounts(of List) error {
 		return err
 	}
 	list := List{BoardFollowers, of.Owner, of.Board}
-	// The counts are explicit followers, all followers and excluders. The source may know only of the
-	// first.
+	// The counts are explicit followers, all followers and excluders. The source may know only of
+	// the first.
 	want := []int{w.listedEntries[list], w.listedEntries[list], 0}
 	if !w.Exclusive {
 		want = want[:1]

@@ -179,6 +179,8 @@ func (r *Reader) Next() ([]byte, error) {
 		return nil, r.checkEnd()
 	}
 
+	// Check before memory is allocated: a damaged length may be anything. The sum of two numbers
+	// that were not checked could overflow.
 	if shared > uint64(len(r.record)) || n > maxRecordBytes || shared+n > maxRecordBytes {
 		return nil, r.damagedError(nil)
 	}
@@ -360,7 +362,8 @@ func (s *Sorter) isFull() bool {
 	return len(s.arena) >= maxBytesInMemory || len(s.ends) >= s.maxRecords()
 }
 
-// IsHalfFull reports whether more than half of the records that fit into memory have been collected.
+// IsHalfFull reports whether more than half of the records that fit into memory have been
+// collected.
 func (s *Sorter) IsHalfFull() bool { return len(s.ends) > s.maxRecords()/2 }
 
 // maxRecords returns the number of records that fit into memory.
@@ -399,6 +402,7 @@ func (s *Sorter) Flush() error {
 	if _, err := w.Close(); err != nil {
 		return err
 	}
+	// The file is complete on disk, so the records in memory are not needed any more.
 	s.Files = append(s.Files, name)
 	s.arena = s.arena[:0]
 	s.ends = s.ends[:0]

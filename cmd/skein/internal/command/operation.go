@@ -145,8 +145,8 @@ func OperationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// OperationProgressText returns the state of an operation, its progress, and the service's estimate of
-// the time left, for people.
+// OperationProgressText returns the state of an operation, its progress, and the service's estimate
+// of the time left, for people.
 func OperationProgressText(op *skeinv1.Operation) string {
 	text := OperationStateText(op)
 	if phase := OperationPhaseText(op); phase != "" {

@@ -489,8 +489,8 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	return nil
 }
 
-// percentText returns the percentage of a part for people, as in " (0.57%)". It is empty if the part
-// is 0.
+// percentText returns the percentage of a part for people, as in " (0.57%)". It is empty if the
+// part is 0.
 func percentText(part, all uint64) string {
 	if part == 0 || all == 0 {
 		return ""

@@ -93,8 +93,8 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 		return strings.Join(lines, "\n"), err
 	}
 
-	// RebuildIfErased has removed the scheduled snapshots, which still had the user. Take a new one, so that
-	// the node is not left without any.
+	// RebuildIfErased has removed the scheduled snapshots, which still had the user. Take a new
+	// one, so that the node is not left without any.
 	if len(lines) > 0 && s.snapshots != nil {
 		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {
 			lines = append(lines, "no snapshot of the new stores was taken: "+err.Error())
