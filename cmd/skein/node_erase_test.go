@@ -226,7 +226,7 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 
 	// While a node is down, nothing is erased.
 	code, out := e.eraseAtArchiver(user)
-	if code == exitOK || !strings.Contains(out, "b cannot be reached: start it, or wait until its partitions were given to others") {
+	if code == exitOK || !strings.Contains(out, "b cannot be reached: start it, or wait until other nodes have its partitions") {
 		t.Errorf("with a node away: %d, %s", code, out)
 	}
 
