@@ -21,9 +21,9 @@ func runCLI(args ...string) (code int, out string) { return runCLIWith(nil, args
 
 // runCLIWith does the same with a command line that has more commands than [cli].
 func runCLIWith(options []kong.Option, args ...string) (code int, out string) {
-	var text, trouble bytes.Buffer
-	code = run(args, &command.Streams{Out: &text, Err: &trouble}, options...)
-	return code, text.String() + trouble.String()
+	var text, errOut bytes.Buffer
+	code = run(args, &command.Streams{Out: &text, Err: &errOut}, options...)
+	return code, text.String() + errOut.String()
 }
 
 // TestHelpCommandEqualsHelpFlag demands that `help COMMAND` prints the same as `COMMAND --help`,

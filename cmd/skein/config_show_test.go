@@ -20,9 +20,9 @@ func TestConfigurationReferenceIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got, noise bytes.Buffer
-	if code := run([]string{"config", "--reference"}, &command.Streams{Out: &got, Err: &noise}); code != exitOK {
-		t.Fatal(noise.String())
+	var got, errOut bytes.Buffer
+	if code := run([]string{"config", "--reference"}, &command.Streams{Out: &got, Err: &errOut}); code != exitOK {
+		t.Fatal(errOut.String())
 	}
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Error("docs/configuration.md is of other flags: go tool -modfile=tools.mod task generate")
@@ -45,9 +45,9 @@ func (w *writeCounter) Write(p []byte) (int, error) {
 // TestConfigIsPrintedInOneWrite keeps `skein config | head` from ending the command by SIGPIPE.
 func TestConfigIsPrintedInOneWrite(t *testing.T) {
 	var out writeCounter
-	var noise bytes.Buffer
-	if code := run([]string{"config"}, &command.Streams{Out: &out, Err: &noise}); code != exitOK {
-		t.Fatal(noise.String())
+	var errOut bytes.Buffer
+	if code := run([]string{"config"}, &command.Streams{Out: &out, Err: &errOut}); code != exitOK {
+		t.Fatal(errOut.String())
 	}
 	if out.writes != 1 {
 		t.Errorf("%d bytes were written in %d pieces, expected 1", out.Len(), out.writes)

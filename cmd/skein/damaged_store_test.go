@@ -22,8 +22,8 @@ import (
 func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startService(t, dir, quiet)
+	logger := slog.New(slog.DiscardHandler)
+	api, stop := startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "bob"), played("ann", "film"))
 	stop()
 	tables, err := filepath.Glob(filepath.Join(dir, service.StoresDir, "seen", "000001", "*.sst"))
@@ -35,15 +35,15 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	refused := 0
 	for fromEnd := 16; fromEnd <= 1<<10; fromEnd += 96 {
 		flipTables(t, tables, fromEnd)
-		code, _, said := runInProcess("inspect", dir, "--projection", "seen")
+		code, _, errOut := runInProcess("inspect", dir, "--projection", "seen")
 		if code == 0 { // the bit has no meaning, or is before the beginning of the tables
 			flipTables(t, tables, fromEnd)
 			continue
 		}
 
 		refused++
-		if code != 1 || !strings.Contains(said, "seen") {
-			t.Errorf("inspect with a flipped bit %d bytes before the end: exit code %d, %s", fromEnd, code, said)
+		if code != 1 || !strings.Contains(errOut, "seen") {
+			t.Errorf("inspect with a flipped bit %d bytes before the end: exit code %d, %s", fromEnd, code, errOut)
 		}
 		checkRun(t, 1, "", "seen", "export", "rows", "seen", "--data", dir, "--out", filepath.Join(t.TempDir(), "rows"))
 		checkRun(t, 1, "graph generation 1: continues", "", "serve", "--check", "--data", dir)
@@ -58,7 +58,7 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 		flipTables(t, tables, 16+48*fromEnd)
 	}
 	checkRun(t, 1, "to be rebuilt from 1 envelopes", "the projection answers nothing until it is rebuilt", "serve", "--check", "--data", dir)
-	api, stop = startService(t, dir, quiet)
+	api, stop = startService(t, dir, logger)
 	defer stop()
 	checkFollowees(t, api, "bob")
 

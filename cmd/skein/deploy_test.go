@@ -167,9 +167,9 @@ func TestHealthcheckFailsOnProblems(t *testing.T) {
 				_, _ = w.Write([]byte(tt.answer))
 			}))
 			defer server.Close()
-			code, out, said := runInProcess("healthcheck", tt.flag, "--server", server.URL)
-			if code != tt.code || !strings.Contains(out+said, tt.says) {
-				t.Errorf("expected exit code %d and %q, got %d %s%s", tt.code, tt.says, code, out, said)
+			code, out, errOut := runInProcess("healthcheck", tt.flag, "--server", server.URL)
+			if code != tt.code || !strings.Contains(out+errOut, tt.says) {
+				t.Errorf("expected exit code %d and %q, got %d %s%s", tt.code, tt.says, code, out, errOut)
 			}
 		})
 	}

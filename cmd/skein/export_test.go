@@ -17,19 +17,19 @@ import (
 func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	t.Parallel()
 	dir, target, out, scratch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
-	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startService(t, dir, quiet)
+	logger := slog.New(slog.DiscardHandler)
+	api, stop := startService(t, dir, logger)
 	position := mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	takeSnapshot(t, dir, target, "one")
-	api, stop = startService(t, dir, quiet)
+	api, stop = startService(t, dir, logger)
 	defer stop()
 	mustPublish(t, api, userFollowed("ann", "cid"))
 
 	file := filepath.Join(out, "graph.parquet")
-	code, _, said := runInProcess("export", "rows", "graph", "--target", target, "--scratch", scratch, "--format", "parquet", "--out", file)
-	if code != exitOK || !strings.Contains(said, "at position "+position) {
-		t.Fatalf("exit code %d, %s", code, said)
+	code, _, errOut := runInProcess("export", "rows", "graph", "--target", target, "--scratch", scratch, "--format", "parquet", "--out", file)
+	if code != exitOK || !strings.Contains(errOut, "at position "+position) {
+		t.Fatalf("exit code %d, %s", code, errOut)
 	}
 
 	rows, err := parquet.ReadFile[export.Row](file)
@@ -54,10 +54,10 @@ func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	}
 
 	// A service without a target takes no snapshot, and its export leaves no file.
-	code, _, said = runInProcess("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
+	code, _, errOut = runInProcess("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
 		"--out", filepath.Join(out, "none"))
-	if code != exitFailed || !strings.Contains(said, "--take: ") {
-		t.Errorf("exit code %d, %s", code, said)
+	if code != exitFailed || !strings.Contains(errOut, "--take: ") {
+		t.Errorf("exit code %d, %s", code, errOut)
 	}
 
 	for dir, want := range map[string]int{out: 1, scratch: 0} {

@@ -224,9 +224,9 @@ func unpackTo(t *testing.T, file, dir string) {
 func waitUntilRebuilt(t *testing.T, s *serverProcess) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(context.Context) error {
-		code, out, said := runInProcess("replay", "status", "--server", s.addr) //nolint:contextcheck // a command line has no context
+		code, out, errOut := runInProcess("replay", "status", "--server", s.addr) //nolint:contextcheck // a command line has no context
 		if code != exitOK || strings.Count(out, ", generation ") != strings.Count(out, ": ready\n") {
-			return fmt.Errorf("exit code %d, %s%s", code, out, said)
+			return fmt.Errorf("exit code %d, %s%s", code, out, errOut)
 		}
 		return nil
 	})

@@ -110,8 +110,8 @@ func (e *erasureCluster) eraseAtArchiver(user string) (code int, out string) {
 func (e *erasureCluster) takeSnapshots() (copied string) {
 	e.t.Helper()
 	for _, api := range e.apis {
-		if code, out, said := runInProcess("snapshot", "--name", "before", "--server", api.URL); code != exitOK {
-			e.t.Fatal(code, out, said)
+		if code, out, errOut := runInProcess("snapshot", "--name", "before", "--server", api.URL); code != exitOK {
+			e.t.Fatal(code, out, errOut)
 		}
 	}
 	copied = filepath.Join(e.t.TempDir(), "snapshots")
@@ -127,8 +127,8 @@ func (e *erasureCluster) takeSnapshots() (copied string) {
 func (e *erasureCluster) restoreNode(target string) (dir string) {
 	e.t.Helper()
 	dir = e.t.TempDir()
-	if code, out, said := runInProcess("restore", "--data", dir, "--target", filepath.Join(target, "nodes", "b")); code != exitOK {
-		e.t.Fatal(code, out, said)
+	if code, out, errOut := runInProcess("restore", "--data", dir, "--target", filepath.Join(target, "nodes", "b")); code != exitOK {
+		e.t.Fatal(code, out, errOut)
 	}
 	return dir
 }
@@ -238,16 +238,16 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 
 	// Snapshots that an operator has taken are only removed by name.
 	for _, name := range []string{"a", "b", "gone"} {
-		if code, out, said := runInProcess("snapshot", "prune", "before", "--target", filepath.Join(e.snapshotDir, "nodes", name)); code != exitOK {
-			t.Fatal(code, out, said)
+		if code, out, errOut := runInProcess("snapshot", "prune", "before", "--target", filepath.Join(e.snapshotDir, "nodes", name)); code != exitOK {
+			t.Fatal(code, out, errOut)
 		}
 	}
 
 	// No file may have the id now, not even one of a new snapshot.
 	at = mustPublish(t, whole, userFollowed("u1", "u2"))
 	e.checkSameAnswers(2, at)
-	if code, out, said := runInProcess("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
-		t.Fatal(code, out, said)
+	if code, out, errOut := runInProcess("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
+		t.Fatal(code, out, errOut)
 	}
 	for _, dir := range []string{a, b, archived, e.snapshotDir, ns.JetStreamConfig().StoreDir} {
 		if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {

@@ -75,12 +75,12 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	check("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
 	check("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
 
-	if code, _, said := runInProcess("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(said, "there is a store already") {
-		t.Errorf("a second restore: exit code %d, %s", code, said)
+	if code, _, errOut := runInProcess("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(errOut, "there is a store already") {
+		t.Errorf("a second restore: exit code %d, %s", code, errOut)
 	}
-	if code, _, said := runInProcess("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.urls()); code != exitFailed ||
-		!strings.Contains(said, "start the process as that node of its cluster") {
-		t.Errorf("a process that is not a node: exit code %d, %s", code, said)
+	if code, _, errOut := runInProcess("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.urls()); code != exitFailed ||
+		!strings.Contains(errOut, "start the process as that node of its cluster") {
+		t.Errorf("a process that is not a node: exit code %d, %s", code, errOut)
 	}
 
 	if err := s.start(ctx); err != nil {
@@ -102,14 +102,14 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		// The restored node gets its partitions back, and a verification is refused if the partitions
 		// of the node change meanwhile.
 		waitUntil(ctx, t, func(context.Context) error {
-			code, out, said := runInProcess("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
-			if code == exitOK || !strings.Contains(said, "holds other partitions than when the verification began") {
+			code, out, errOut := runInProcess("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
+			if code == exitOK || !strings.Contains(errOut, "holds other partitions than when the verification began") {
 				if code != exitOK {
-					t.Errorf("skein replay verify: exit code %d, %s%s", code, out, said)
+					t.Errorf("skein replay verify: exit code %d, %s%s", code, out, errOut)
 				}
 				return nil
 			}
-			return errors.New(said)
+			return errors.New(errOut)
 		})
 	}
 
@@ -147,13 +147,13 @@ func TestUnusableNodeNameIsRefusedWithSnapshots(t *testing.T) {
 	ns, target := startNATS(t), t.TempDir()
 	args := []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--nats", ns.ClientURL(), "--snapshots", target}
 	for _, name := range []string{"-a", "_a", "../a", "a/b"} {
-		code, _, said := runInProcess(append(args, "--node="+name, "--node-addr", "127.0.0.1:0")...)
-		if code != exitFailed || !strings.Contains(said, "the name of a node that has snapshots") {
-			t.Errorf("%q: exit code %d, %s", name, code, said)
+		code, _, errOut := runInProcess(append(args, "--node="+name, "--node-addr", "127.0.0.1:0")...)
+		if code != exitFailed || !strings.Contains(errOut, "the name of a node that has snapshots") {
+			t.Errorf("%q: exit code %d, %s", name, code, errOut)
 		}
 	}
-	if code, _, said := runInProcess(append(args, "--router")...); code != exitUsage || !strings.Contains(said, "--router does not go with --snapshots") {
-		t.Errorf("a router: exit code %d, %s", code, said)
+	if code, _, errOut := runInProcess(append(args, "--router")...); code != exitUsage || !strings.Contains(errOut, "--router does not go with --snapshots") {
+		t.Errorf("a router: exit code %d, %s", code, errOut)
 	}
 	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
 		t.Errorf("the target has %v, %v, expected nothing", left, err)

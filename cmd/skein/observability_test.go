@@ -42,10 +42,10 @@ func expressions(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := map[string]string{}
+	queries := map[string]string{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
-			said["alert "+r.Alert] = r.Expr
+			queries["alert "+r.Alert] = r.Expr
 			expected := runbookURL + "#" + strings.ToLower(r.Alert)
 			if got := r.Annotations["runbook_url"]; got != expected {
 				t.Errorf("alert %s: the annotation runbook_url is %q, expected %q", r.Alert, got, expected)
@@ -56,7 +56,7 @@ func expressions(t *testing.T) map[string]string {
 		}
 	}
 	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(string(book), -1) {
-		if said["alert "+m[1]] == "" {
+		if queries["alert "+m[1]] == "" {
 			t.Errorf("docs/runbook.md tells of %s, which is no alert", m[1])
 		}
 	}
@@ -70,13 +70,13 @@ func expressions(t *testing.T) map[string]string {
 	read("dashboard.json", &dashboard, json.Unmarshal)
 	for _, p := range dashboard.Panels {
 		for i, target := range p.Targets {
-			said[fmt.Sprintf("panel %d, %s, query %d", p.ID, p.Title, i)] = target.Expr
+			queries[fmt.Sprintf("panel %d, %s, query %d", p.ID, p.Title, i)] = target.Expr
 		}
 	}
-	if len(said) < 80 {
-		t.Fatalf("only %d expressions", len(said))
+	if len(queries) < 80 {
+		t.Fatalf("only %d expressions", len(queries))
 	}
-	return said
+	return queries
 }
 
 // TestDashboardAndAlertsNameExistingMetrics demands that the dashboard and the alerts use metrics

@@ -141,7 +141,7 @@ func TestOperationsContinueAfterRestart(t *testing.T) {
 
 // runInProcess runs a command line inside the test, and returns its exit code and what it wrote to
 // standard output and standard error.
-func runInProcess(args ...string) (code int, out, said string) {
+func runInProcess(args ...string) (code int, out, errOut string) {
 	var stdout, stderr bytes.Buffer
 	code = run(args, &command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
 	return code, stdout.String(), stderr.String()
@@ -211,22 +211,22 @@ func TestWatchCommandContinuesAtPosition(t *testing.T) {
 	mustPublish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))
 	server := "--server=" + api.URL
 
-	code, out, said := runInProcess("watch", "--after=earliest", "--limit=2", server)
+	code, out, errOut := runInProcess("watch", "--after=earliest", "--limit=2", server)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], "cid") || !strings.HasPrefix(lines[0], "20") {
-		t.Errorf("code %d\n%s%s", code, out, said)
+		t.Errorf("code %d\n%s%s", code, out, errOut)
 	}
-	_, position, ok := strings.Cut(strings.TrimSpace(said), "at position ")
+	_, position, ok := strings.Cut(strings.TrimSpace(errOut), "at position ")
 	if !ok {
-		t.Fatal(said)
+		t.Fatal(errOut)
 	}
 
 	// Continue at this position, which is inside of one envelope.
-	code, out, said = runInProcess("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
+	code, out, errOut = runInProcess("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
 	if code != 0 || !strings.Contains(out, `"userId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
-		t.Errorf("code %d\n%s%s", code, out, said)
+		t.Errorf("code %d\n%s%s", code, out, errOut)
 	}
-	if code, _, said = runInProcess("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, `not "follow"`) {
-		t.Errorf("code %d\n%s", code, said)
+	if code, _, errOut = runInProcess("watch", "--kind=follow", server); code != 1 || !strings.Contains(errOut, `not "follow"`) {
+		t.Errorf("code %d\n%s", code, errOut)
 	}
 }

@@ -274,11 +274,11 @@ func (p fixedArchiveEnd) End() events.Cursor { return p.end }
 func TestOnlyArchiverCanTrim(t *testing.T) {
 	t.Parallel()
 	n := startNATSWithUsers(t)
-	quiet := slog.New(slog.DiscardHandler)
-	n.serveWithoutArchive(t, "founder", quiet)
-	n.appendEvent(t, "publisher", quiet)
-	n.appendEvent(t, "publisher", quiet)
-	log := n.openLog(t, "archiver", quiet)
+	logger := slog.New(slog.DiscardHandler)
+	n.serveWithoutArchive(t, "founder", logger)
+	n.appendEvent(t, "publisher", logger)
+	n.appendEvent(t, "publisher", logger)
+	log := n.openLog(t, "archiver", logger)
 	all := readLog(t.Context(), t, log)
 	end := all[len(all)-1].Cursor
 	end.WarmSeq = end.Seq
@@ -286,7 +286,7 @@ func TestOnlyArchiverCanTrim(t *testing.T) {
 	if trimmed, err := log.Trim(t.Context(), all[0].Seq()); err != nil || trimmed != 1 {
 		t.Errorf("trimmed %d, %v", trimmed, err)
 	}
-	log = n.openLog(t, "server", quiet)
+	log = n.openLog(t, "server", logger)
 	log.SetArchive(fixedArchiveEnd{end: end})
 	_, err := log.Trim(t.Context(), end.Seq-1)
 	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.SKEIN") {
@@ -312,9 +312,9 @@ func (n *natsWithUsers) archiveLog(t *testing.T, user string, logger *slog.Logge
 	defer stop()
 	mustPublish(t, api, userFollowed("dan", "bob"))
 	waitUntilArchiving(t, api)
-	code, _, said := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL)
-	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-") {
-		t.Errorf("code %d: %s", code, said)
+	code, _, errOut := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL)
+	if code != 1 || !strings.Contains(errOut, "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-") {
+		t.Errorf("code %d: %s", code, errOut)
 	}
 }
 
@@ -323,8 +323,8 @@ func (n *natsWithUsers) eraseUser(t *testing.T, user string, logger *slog.Logger
 	api, stop := n.startServiceAs(t, user, logger, b)
 	defer stop()
 	waitUntilArchiving(t, api)
-	if code, out, said := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
-		t.Errorf("code %d: %s%s", code, out, said)
+	if code, out, errOut := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
+		t.Errorf("code %d: %s%s", code, out, errOut)
 	}
 }
 
@@ -333,19 +333,19 @@ func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
 	if err := n.adminJetStream.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
-	code, out, said := runInProcess("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
+	code, out, errOut := runInProcess("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
 		"--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
 	if code != 0 || !strings.Contains(out, "epoch 3") {
-		t.Errorf("code %d: %s%s", code, out, said)
+		t.Errorf("code %d: %s%s", code, out, errOut)
 	}
 }
 
 // replaceStream restores the log in place of a stream that the servers still have.
 func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
-	code, out, said := runInProcess("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
+	code, out, errOut := runInProcess("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
 		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
 	if code != 0 || !strings.Contains(out, "epoch 4") {
-		t.Errorf("code %d: %s%s", code, out, said)
+		t.Errorf("code %d: %s%s", code, out, errOut)
 	}
 }
 

@@ -62,13 +62,13 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 func archiveTwoOfThreeFollows(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startService(t, dir, quiet)
+	logger := slog.New(slog.DiscardHandler)
+	api, stop := startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
-	api, stop = startService(t, dir, quiet)
+	api, stop = startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "dan"))
 	stop()
 	return dir
@@ -150,10 +150,10 @@ func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 func TestArchiveRestoreRecoversLog(t *testing.T) {
 	t.Parallel()
 	dir := archiveTwoOfThreeFollows(t)
-	quiet := slog.New(slog.DiscardHandler)
+	logger := slog.New(slog.DiscardHandler)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
 
-	api, stop := startService(t, dir, quiet)
+	api, stop := startService(t, dir, logger)
 
 	checkRun(t, 1, "", "in use", restore...)
 	checkFollowees(t, api, "dan", "cid", "bob")
@@ -213,7 +213,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	checkRun(t, 2, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
 
 	other := t.TempDir()
-	_, stop = startService(t, other, quiet)
+	_, stop = startService(t, other, logger)
 	stop()
 	checkRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
 	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDirPrefix+"*")); len(left) > 0 {
@@ -276,14 +276,14 @@ func TestArchiveRestoreContinuesAfterInterruption(t *testing.T) {
 func TestServeRefusesEarlierLog(t *testing.T) {
 	t.Parallel()
 	dir, early := t.TempDir(), t.TempDir()
-	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startService(t, dir, quiet)
+	logger := slog.New(slog.DiscardHandler)
+	api, stop := startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 	if err := os.CopyFS(early, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	api, stop = startService(t, dir, quiet)
+	api, stop = startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)

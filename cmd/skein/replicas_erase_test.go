@@ -111,8 +111,8 @@ func (r *replicas) eraseAtArchiver(ctx context.Context, t *testing.T, users []st
 		var all string
 		for i := range r.servers {
 			args := append([]string{"replay", "erase", "--yes", "--server", r.servers[i].addr}, users...)
-			code, out, said := runInProcess(args...) //nolint:contextcheck // a command makes its own
-			all += out + said
+			code, out, errOut := runInProcess(args...) //nolint:contextcheck // a command makes its own
+			all += out + errOut
 			if code != exitOK {
 				continue
 			}

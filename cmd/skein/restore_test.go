@@ -54,13 +54,13 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
-	quiet := slog.New(slog.DiscardHandler)
-	api, stop := startService(t, dir, quiet)
+	logger := slog.New(slog.DiscardHandler)
+	api, stop := startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
 
 	takeSnapshot(t, dir, target, "one")
-	api, stop = startService(t, dir, quiet)
+	api, stop = startService(t, dir, logger)
 	position := mustPublish(t, api, userFollowed("ann", "cid"))
 
 	check := func(wantCode int, want string, args ...string) {
@@ -89,7 +89,7 @@ func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 
-	api, stop = startService(t, dir, quiet)
+	api, stop = startService(t, dir, logger)
 	defer stop()
 	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
@@ -123,9 +123,9 @@ func TestSnapshotOfAnotherLogIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	code, out, said := runInProcess("restore", "--data", dirs[1], "--target", target)
-	if code != exitFailed || !strings.Contains(said, "the cursor is of log") {
-		t.Errorf("exit code %d, %q, %q", code, out, said)
+	code, out, errOut := runInProcess("restore", "--data", dirs[1], "--target", target)
+	if code != exitFailed || !strings.Contains(errOut, "the cursor is of log") {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
 	if _, err := os.Stat(filepath.Join(dirs[1], service.StoresDir)); err == nil {
 		t.Error("there are stores")
@@ -143,16 +143,16 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	takeSnapshot(t, dir, target, "one")
 	takeSnapshot(t, dir, target, "two")
 
-	if code, out, said := runInProcess("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 11 ||
+	if code, out, errOut := runInProcess("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 11 ||
 		!regexp.MustCompile(`(?m)^one +graph `).MatchString(out) {
-		t.Errorf("exit code %d, %q, %q", code, out, said)
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
-	if code, out, said := runInProcess("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 5 {
-		t.Errorf("exit code %d, %q, %q", code, out, said)
+	if code, out, errOut := runInProcess("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 5 {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
-	if code, out, said := runInProcess("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 5 ||
+	if code, out, errOut := runInProcess("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 5 ||
 		strings.Contains(out, "one") {
-		t.Errorf("exit code %d, %q, %q", code, out, said)
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
 
 	b, err := bucket.Open(t.Context(), target)
@@ -169,9 +169,9 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 		return err
 	})
 
-	if code, out, said := runInProcess("snapshot", "list", "--server", api.URL); code != exitOK ||
+	if code, out, errOut := runInProcess("snapshot", "list", "--server", api.URL); code != exitOK ||
 		!regexp.MustCompile(`(?m)^two +graph `).MatchString(out) {
-		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
+		t.Errorf("without a target: exit code %d, %q, %q", code, out, errOut)
 	}
 	stop()
 
@@ -182,8 +182,8 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 		"snapshot check --target " + target:                         exitOK,
 		"snapshot list --server 127.0.0.1:1":                        exitFailed,
 	} {
-		if code, _, said := runInProcess(strings.Fields(args)...); code != want {
-			t.Errorf("%s: exit code %d, %q", args, code, said)
+		if code, _, errOut := runInProcess(strings.Fields(args)...); code != want {
+			t.Errorf("%s: exit code %d, %q", args, code, errOut)
 		}
 	}
 
@@ -191,11 +191,11 @@ func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := runInProcess("snapshot", "list", "--target", target); code != exitFailed || !strings.Contains(said, "two/graph.json") {
-		t.Errorf("exit code %d, %q, %q", code, out, said)
+	if code, out, errOut := runInProcess("snapshot", "list", "--target", target); code != exitFailed || !strings.Contains(errOut, "two/graph.json") {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
-	if code, out, said := runInProcess("snapshot", "check", "--target", target); code != exitFailed || !strings.Contains(out, "cannot be restored: two/graph") {
-		t.Errorf("exit code %d, %q, %q", code, out, said)
+	if code, out, errOut := runInProcess("snapshot", "check", "--target", target); code != exitFailed || !strings.Contains(out, "cannot be restored: two/graph") {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
 }
 
@@ -216,11 +216,11 @@ func TestSnapshotContinuesFromArchiveOfRestoredLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, said := runInProcess("replay", "archive", "restore", "--data", dir); code != exitOK {
-		t.Fatal(code, out, said)
+	if code, out, errOut := runInProcess("replay", "archive", "restore", "--data", dir); code != exitOK {
+		t.Fatal(code, out, errOut)
 	}
-	code, out, said := runInProcess("restore", "--data", dir, "--target", target)
-	if code != exitOK || !strings.Contains(said, "restored from snapshot one") {
-		t.Fatal(code, out, said)
+	code, out, errOut := runInProcess("restore", "--data", dir, "--target", target)
+	if code != exitOK || !strings.Contains(errOut, "restored from snapshot one") {
+		t.Fatal(code, out, errOut)
 	}
 }

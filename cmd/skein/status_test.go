@@ -36,9 +36,9 @@ func TestStatusIsPrintedInOneWrite(t *testing.T) {
 	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(*service.Options) {})
 	defer stop()
 	var out writeCounter
-	var trouble bytes.Buffer
-	if code := run([]string{"status", "--server", api.URL}, &command.Streams{Out: &out, Err: &trouble}); code != exitOK {
-		t.Fatalf("exit code %d: %s", code, trouble.String())
+	var errOut bytes.Buffer
+	if code := run([]string{"status", "--server", api.URL}, &command.Streams{Out: &out, Err: &errOut}); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, errOut.String())
 	}
 	if out.writes != 1 {
 		t.Errorf("%d bytes were written in %d pieces, expected 1", out.Len(), out.writes)
