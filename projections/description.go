@@ -201,7 +201,7 @@ func (d *Description) readKey(form *RowForm) error {
 		idShard := events.ShardOf(d.ID)
 		foreign := i == 0 && part != "hash" && d.Shard != idShard
 		if form.Remote {
-			foreign = d.idCount == 2 && d.Shard != events.Shard(idShard.Partition())<<5
+			foreign = d.idCount == 2 && d.Shard != FirstShard(idShard.Partition())
 		}
 		if foreign {
 			return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)

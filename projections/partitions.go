@@ -44,12 +44,20 @@ func RouteRows(p Projection, ev *events.Event, partitions *events.Partitions) {
 	p.Route(ev, partitions)
 }
 
+// ShardsPerPartition is the number of shards of a partition. They are neighbors, so the rows of a
+// partition with one tag, or of one month, lie together within each of its shards.
+const ShardsPerPartition = events.NumShards / events.NumPartitions
+
+// FirstShard returns the first shard of a partition.
+func FirstShard(partition uint8) events.Shard {
+	return events.Shard(partition) * ShardsPerPartition
+}
+
 // AppendPartition appends the first shard of the partition and the tag to dst. Rows with this
 // prefix are in the partition of their home, but queries look them up by another id: in the key,
 // that id follows, and then the home.
 func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {
-	firstShard := events.Shard(partition) << 5 // a partition has 32 shards
-	return AppendPrefix(dst, firstShard, tag)
+	return AppendPrefix(dst, FirstShard(partition), tag)
 }
 
 // StoreWide is what [PartitionOf] returns for rows that belong to no partition: rows of the store

@@ -181,7 +181,7 @@ func describeEndedVersion(d *projections.Description, rest, value []byte) error 
 	}
 	d.Uint("number", binary.BigEndian.Uint64(rest))
 	v, err := decodeEndedVersion(value)
-	if err == nil && d.Shard != firstShard(itemPartition(v.item)) {
+	if err == nil && d.Shard != projections.FirstShard(itemPartition(v.item)) {
 		err = projections.RowError("ended version", value)
 	}
 	d.InValue()
@@ -194,7 +194,7 @@ func describeEndedVersion(d *projections.Description, rest, value []byte) error 
 }
 
 func describeVersionQueue(d *projections.Description, rest, value []byte) error {
-	if len(rest) != 0 || d.Shard != firstShard(d.Shard.Partition()) {
+	if len(rest) != 0 || d.Shard != projections.FirstShard(d.Shard.Partition()) {
 		return projections.RowError("queue of ended versions", rest)
 	}
 	queue, err := decodeVersionQueue(value)
@@ -206,9 +206,6 @@ func describeVersionQueue(d *projections.Description, rest, value []byte) error 
 	}
 	return err
 }
-
-// firstShard returns the first shard of a partition.
-func firstShard(partition uint8) events.Shard { return events.Shard(partition) << 5 }
 
 func describeTombstone(d *projections.Description, rest, value []byte) error {
 	if len(rest) != 16 || len(value) != 0 {

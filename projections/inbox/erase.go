@@ -18,6 +18,7 @@ func (f *Inbox) eraseUser() error {
 			return err
 		}
 	}
+
 	// Re-pins by other users stay, without the name of the user, in every partition.
 	err := f.batch.EraseRows(projections.AppendKey(nil, tagRepinOf, user), func(rest []byte) error {
 		owner, id, err := cutRepinOfKey(rest)
@@ -29,6 +30,9 @@ func (f *Inbox) eraseUser() error {
 	if err != nil {
 		return err
 	}
+
+	// Ending the relations of the user reads where the user is pulled, so these rows are deleted
+	// last.
 	if err := f.graph.Apply(*f.ev, f.batch); err != nil {
 		return err
 	}
@@ -80,11 +84,15 @@ func (f *Inbox) forgetRepinOwner(owner, id, deleted string) error {
 	return f.writePin(p)
 }
 
+// erasePin removes all rows of a pin.
 func (f *Inbox) erasePin(owner, id string) error {
 	p, err := f.readPin(owner, id)
 	if err != nil {
 		return err
 	}
+
+	// A pin without facts does not live and has no possible boards, so everything that followed from
+	// the facts is removed.
 	p.row = pinstore.Row{HistoryClosed: true}
 	f.writePossibleBoards(p, pinstore.State{})
 	f.writeRepinOwners(p)

@@ -69,8 +69,13 @@ func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Creation != nil && b == s.Board })
 }
 
+// createPin folds a pin_created: it tells the inboxes of this store, and at the home of the owner it
+// adds the creation to the facts of the pin.
 func (f *Inbox) createPin() error {
 	ev := f.ev
+
+	// All history comes before the deletion of its user, so a backfill about a deleted user is void.
+	// If the owner of the repeated pin was deleted, the pin stays without the name of that user.
 	repinOwnerErased := false
 	if ev.Backfill {
 		if erased, err := f.graph.IsErased(*ev, f.batch, ev.User); err != nil || erased {
@@ -84,10 +89,14 @@ func (f *Inbox) createPin() error {
 			repinOwnerErased = erased
 		}
 	}
+
+	// A live creation on a deleted board is void. A backfill comes before the deletion.
 	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
 	if err != nil || !boardExists && !ev.Backfill {
 		return err
 	}
+
+	// Readers may be in any partition, but the facts are at the home of the owner.
 	if err := f.pushCreatedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
@@ -124,6 +133,7 @@ func (f *Inbox) createPin() error {
 	return f.writePin(p)
 }
 
+// movePin folds a pin_moved. A move to a deleted board is void.
 func (f *Inbox) movePin() error {
 	ev := f.ev
 	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
@@ -138,6 +148,7 @@ func (f *Inbox) movePin() error {
 	if err != nil {
 		return err
 	}
+
 	// A pin that does not live cannot be moved. If history may still come, the move is kept: with
 	// it, the pin may have lived.
 	if p.row.HistoryClosed && p.stateBefore.Creation == nil {
@@ -153,6 +164,7 @@ func (f *Inbox) editPin() error {
 	if err != nil {
 		return err
 	}
+
 	// A pin that does not live cannot be edited. If history may still come, the edit is kept: with
 	// it, the pin may have lived.
 	if p.stateBefore.Creation == nil && (p.row.HistoryClosed || f.batch.BackfillsClosed()) {
@@ -162,6 +174,8 @@ func (f *Inbox) editPin() error {
 	return f.writePin(p)
 }
 
+// deletePin folds a pin_deleted. No history can make the pin live again, because all history comes
+// before this event.
 func (f *Inbox) deletePin() error {
 	p, err := f.readPin(f.ev.User, f.ev.Pin)
 	if err != nil {
@@ -193,6 +207,7 @@ func (f *Inbox) deleteBoard() error {
 		return f.writePin(p)
 	}
 
+	// The outbox of the board has the pins that are on it.
 	err := f.batch.EraseRows(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
 		_, id, err := cutOutboxKey(rest)
 		if err != nil {
@@ -203,6 +218,8 @@ func (f *Inbox) deleteBoard() error {
 	if err != nil {
 		return err
 	}
+
+	// These rows have the pins that only late history would put on it.
 	err = f.batch.EraseRows(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
@@ -230,18 +247,22 @@ func (f *Inbox) deleteBoard() error {
 // its count cannot disagree (I7).
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
+
+	// Facts that only late history would need are dropped once no history can matter, or once there
+	// are too many.
 	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
+
 	f.writePossibleBoards(p, after)
 	f.writeRepinOwners(p)
 	if err := f.writeOutboxes(p, after); err != nil {
 		return err
 	}
 
-	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	// The row of a pin that does not live only keeps out history, which cannot come once all
 	// backfills are closed.
+	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	if after.Creation == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
 		return nil
@@ -291,11 +312,14 @@ func (f *Inbox) writeRepinOwners(p *pinUpdate) {
 // follows from the new state, and updates their counts.
 func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 	before := p.stateBefore
-	lived, lives := before.Creation != nil, after.Creation != nil
-	if lived && lives && before.Board == after.Board && before.Creation.Time == after.Creation.Time {
+	lived := before.Creation != nil
+	lives := after.Creation != nil
+	isAtSamePlace := lived && lives && before.Board == after.Board && before.Creation.Time == after.Creation.Time
+	if isAtSamePlace {
 		return nil
 	}
 
+	// Pages must not use what they have cached of the outboxes of the owner.
 	f.invalidateOutboxes(p.owner)
 	if lived {
 		f.key = outboxKey(f.key[:0], p.owner, before.Creation.Time, p.id)

@@ -37,7 +37,8 @@ func (f *Inbox) invalidateOutboxes(owner string) {
 // The event may be cut between chunks of followers, and is then delivered again from its start.
 // Delivering twice has no further effect.
 func (f *Inbox) pushCreatedPin() error {
-	ev, inboxes := f.ev, f.cacheWithInboxes()
+	ev := f.ev
+	inboxes := f.cacheWithInboxes()
 	if inboxes == nil {
 		return nil
 	}
@@ -52,6 +53,7 @@ func (f *Inbox) pushCreatedPin() error {
 			inboxes.DeliverToInbox(&pin, r.Key)
 		}
 	})
+
 	// Readers of single boards are in the region of the board. If the region of the owner has none
 	// of them, that one is empty.
 	if err != nil || !scan.foundBoardRelation || ev.Backfill {
@@ -66,7 +68,8 @@ func (f *Inbox) pushCreatedPin() error {
 // They cannot be given the pin: the event does not say when the pin was created, and so not where
 // in an inbox it belongs.
 func (f *Inbox) dropInboxesForMovedPin() error {
-	ev, inboxes := f.ev, f.cacheWithInboxes()
+	ev := f.ev
+	inboxes := f.cacheWithInboxes()
 	if inboxes == nil {
 		return nil
 	}

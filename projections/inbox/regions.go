@@ -160,9 +160,10 @@ func (s *regionScan) readPulledPartitions() error {
 // users of the partition whom the owner's posts concern.
 func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	limit := f.settings.Threshold
-	if limit < 0 {
+	if limit < 0 { // everything is pushed
 		return nil
 	}
+
 	// Counting after every new relation would cost a scan each time. Whether this event is one of
 	// those that count depends on its place in the log alone, and not on ids, because an erasure
 	// renames users.

@@ -62,7 +62,7 @@ func closedUserKey(dst []byte, user string, hash [16]byte) []byte {
 }
 
 func planKey(dst []byte, partition uint8) []byte {
-	return projections.AppendPrefix(dst, events.Shard(partition)*shardsPerPartition, tagPlan)
+	return projections.AppendPrefix(dst, projections.FirstShard(partition), tagPlan)
 }
 
 var tickKey = projections.AppendPrefix(nil, projections.StoreShard, tagTick)

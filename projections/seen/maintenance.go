@@ -21,9 +21,9 @@ const (
 	roundLength = 7 * 24 * 3600 * 1_000_000
 	// tickLength is the time between two visits. It divides a week.
 	tickLength = roundLength / events.NumShards
-	// shardsPerPartition is the number of shards of a partition. They are neighbors and expire
-	// together, by one range per kind of row.
-	shardsPerPartition = events.NumShards / events.NumPartitions
+	// shardsPerPartition is the number of shards of a partition. They expire together, by one range
+	// per kind of row.
+	shardsPerPartition = projections.ShardsPerPartition
 	// sealBytes is how many bytes of rows are read ahead between two places where the event may be
 	// cut.
 	sealBytes = 1 << 20

@@ -233,8 +233,8 @@ func (r *copyResizer) datedTags() []projections.Tag {
 
 // shardRange returns the first shard of a partition, and the first shard of the next partition.
 func shardRange(partition uint8) (first, end uint16) {
-	const shards = events.NumShards / events.NumPartitions
-	return uint16(partition) * shards, (uint16(partition) + 1) * shards
+	first = uint16(projections.FirstShard(partition))
+	return first, first + projections.ShardsPerPartition
 }
 
 // dropRowsInShards deletes all rows in the shards of a partition whose tags say that the shard is

@@ -185,7 +185,7 @@ func remoteShard(shard events.Shard, id *string, rest []byte) (events.Shard, err
 	}
 	*id = home
 	homeShard := events.ShardOf(home)
-	if shard == events.Shard(homeShard.Partition())<<5 {
+	if shard == projections.FirstShard(homeShard.Partition()) {
 		return homeShard, nil
 	}
 	return shard, nil
