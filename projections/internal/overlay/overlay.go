@@ -580,12 +580,13 @@ func (o *Overlay) forgetRows() {
 	}
 
 	// Find the oldest age that stays.
-	oldest, kept := 0, 0
-	for oldest < maxAge && kept+sizes[oldest+1] <= maxBytes {
+	oldest := 0
+	keptBytes := 0
+	for oldest < maxAge && keptBytes+sizes[oldest+1] <= maxBytes {
 		oldest++
-		kept += sizes[oldest]
+		keptBytes += sizes[oldest]
 	}
-	if kept == 0 {
+	if keptBytes == 0 {
 		o.Reset()
 		return
 	}

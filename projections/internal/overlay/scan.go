@@ -70,7 +70,8 @@ func (s *Scans) Drop() {
 	for _, it := range s.idle {
 		_ = it.Close() // it was at no error
 	}
-	s.MaxIdle, s.idle = 0, nil
+	s.MaxIdle = 0
+	s.idle = nil
 }
 
 // Scan is an iterator over rows of the database. It keeps its first error. A Pebble iterator

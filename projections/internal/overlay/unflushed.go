@@ -73,10 +73,12 @@ func (u *unflushedKeys) isFull() bool { return u.sinceFlush.keys > unflushedByte
 
 // flushStarted records that a flush of everything written so far has begun.
 func (u *unflushedKeys) flushStarted() {
+	// Swap the two instead of making a new one, because each has a filter of a megabyte.
 	u.sinceFlush, u.beingFlushed = u.beingFlushed, u.sinceFlush
 	if u.sinceFlush.isEmpty() {
 		return
 	}
+
 	// The previous flush has not ended. Keep its keys, too.
 	u.beingFlushed.merge(&u.sinceFlush)
 	u.sinceFlush.clear()

@@ -82,7 +82,8 @@ func (h *history) randomEvent(i, n int) events.Event {
 	case k < 50:
 		ev.Kind = events.UserUnfollowed
 	case k < 75:
-		ev.Kind, ev.Item = events.Played, "i"+fmt.Sprint(h.random.IntN(3))
+		ev.Kind = events.Played
+		ev.Item = "i" + fmt.Sprint(h.random.IntN(3))
 	case k < 83:
 		ev.Kind = events.Served
 		for j := range 1 + h.random.IntN(12) {
@@ -91,13 +92,16 @@ func (h *history) randomEvent(i, n int) events.Event {
 	case k < 90:
 		ev.Kind = events.UserDeleted
 	case k < 93 && 3*i > 2*n:
-		ev.Kind, ev.User, ev.Source = events.BackfillClosed, "", [...]string{"old", "older", ""}[h.random.IntN(3)]
+		ev.Kind = events.BackfillClosed
+		ev.User = ""
+		ev.Source = [...]string{"old", "older", ""}[h.random.IntN(3)]
 	default:
 		ev.Kind = events.Reacted // which Tally does not read
 	}
 
 	if ev.Kind.Backfillable() && h.random.IntN(3) == 0 {
-		ev.Backfill, ev.Source = true, [...]string{"old", "older"}[h.random.IntN(2)]
+		ev.Backfill = true
+		ev.Source = [...]string{"old", "older"}[h.random.IntN(2)]
 		key := ev.Source + ev.Kind.String()
 		ev.Offset = h.offsets[key] + uint64(h.random.IntN(4)) // sometimes equal to the last: a repeat
 		h.offsets[key] = max(h.offsets[key], ev.Offset)

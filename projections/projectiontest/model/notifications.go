@@ -37,10 +37,13 @@ func notificationOf(ev *events.Event) (key notificationKey, ok bool) {
 	key = notificationKey{recipient: ev.RepinUser, pin: ev.RepinPin, actor: ev.User}
 	switch ev.Kind {
 	case events.Reacted, events.Unreacted:
-		key.kind, key.item, key.reaction = events.Reacted, ev.Item, ev.Reaction
+		key.kind = events.Reacted
+		key.item = ev.Item
+		key.reaction = ev.Reaction
 		return key, !events.IsPrivateReaction(ev.Reaction)
 	case events.PinCreated, events.PinDeleted:
-		key.kind, key.repin = events.PinCreated, ev.Pin
+		key.kind = events.PinCreated
+		key.repin = ev.Pin
 		return key, true
 	}
 	return key, false
@@ -57,6 +60,7 @@ func (g *Graph) NotificationRows(user string, keep int) []Notification {
 		if !ev.accepted {
 			continue
 		}
+
 		if ev.Kind == events.UserDeleted {
 			for key := range known {
 				if ev.User == user || key.actor == ev.User {
@@ -65,10 +69,12 @@ func (g *Graph) NotificationRows(user string, keep int) []Notification {
 			}
 			continue
 		}
+
 		key, ok := notificationOf(&ev.Event)
 		if !ok || key.recipient != user || ev.Backfill && hasDeletion(g.log[:i], user) {
 			continue
 		}
+
 		known[key] = append(known[key], ev.Event)
 		if rows := holding(known, key.kind); len(rows) > keep+keep/4 {
 			for _, row := range rows[keep:] {
@@ -132,7 +138,8 @@ func beginOf(facts []events.Event) (begin *events.Event) {
 		ev := &facts[i]
 		switch {
 		case ev.Kind == events.Unreacted || ev.Kind == events.PinDeleted:
-			live, ended = nil, true
+			live = nil
+			ended = true
 		case ev.Backfill:
 			if backfilled == nil || ev.Time > backfilled.Time {
 				backfilled = ev
@@ -220,11 +227,14 @@ func (g *Graph) Notifications(user string, keep int) (groups []NotificationGroup
 	for _, e := range followers[:min(keep, len(followers))] {
 		add(events.UserFollowed, "", "", e.User, e.Since)
 	}
-	kept := map[events.Kind]int{}
+
+	countByKind := map[events.Kind]int{}
 	for _, row := range g.NotificationRows(user, keep) {
-		if kept[row.Kind]++; kept[row.Kind] > keep {
+		countByKind[row.Kind]++
+		if countByKind[row.Kind] > keep {
 			continue
 		}
+
 		pin, lives := findPin(g.pinFacts[user], row.Pin)
 		if !lives || pin.Item != row.Item {
 			continue

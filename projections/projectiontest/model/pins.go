@@ -55,7 +55,8 @@ func findPin(owned facts, id string) (pin Pin, lives bool) {
 		case f.Kind == events.PinMoved && f.Pin == id && lives:
 			pin.Board = f.Board
 		case f.Kind == events.PinEdited && f.Pin == id && lives:
-			pin.Attributes, pin.Edited = f.Attributes, f.Time
+			pin.Attributes = f.Attributes
+			pin.Edited = f.Time
 		case f.Kind == events.PinDeleted && f.Pin == id:
 			lives = false
 		case f.Kind == events.BoardDeleted && f.Board == pin.Board:
@@ -274,6 +275,7 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 	a.Origin = g.originOf(reader, pin)
 	_, a.ItemHidden = g.hidesItem(reader, pin.Item)
 	kind := g.Board(reader, owner, pin.Board).Kind
-	a.NotFollowed, a.Excluded = kind == None, kind == Excluded
+	a.NotFollowed = kind == None
+	a.Excluded = kind == Excluded
 	return a
 }

@@ -226,7 +226,8 @@ func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
 		}
 		// It holds since the earliest follow of one of these boards.
 		if t, follows := g.onBoard(a, board); follows && (!holds || t < since) {
-			since, holds = t, true
+			since = t
+			holds = true
 		}
 	}
 	return since, holds

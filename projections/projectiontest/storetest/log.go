@@ -77,14 +77,17 @@ type subscription struct {
 func (r *subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	for {
 		r.log.mu.Lock()
-		rest, grown, err := r.log.envs[r.next:], r.log.grown, r.log.Err
+		rest := r.log.envs[r.next:]
+		grown := r.log.grown
+		err := r.log.Err
 		r.log.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
 
 		// At least one envelope is returned, even if it is larger than maxBytes.
-		n, bytes := 0, 0
+		n := 0
+		bytes := 0
 		for n < min(len(rest), r.log.Most) && (n == 0 || bytes+rest[n].Bytes <= maxBytes) {
 			bytes += rest[n].Bytes
 			n++

@@ -46,7 +46,8 @@ func Envelopes(lists ...[]events.Event) []*events.Envelope {
 		env := &events.Envelope{Bytes: 10}
 		for slot, ev := range list {
 			c.LastTime++
-			ev.Seq, ev.Slot = c.Seq, uint16(slot)
+			ev.Seq = c.Seq
+			ev.Slot = uint16(slot)
 			if !ev.Backfill {
 				ev.Time = c.LastTime
 			}
