@@ -150,7 +150,8 @@ func (d *Decoder) checkWarmUp(now Cursor) error {
 	}
 	d.warming = false
 
-	if d.passedLost && now != d.start && (now.Checksum == d.start.Checksum || now.Checksum == lostChecksum) {
+	isSameOrLost := now.Checksum == d.start.Checksum || now.Checksum == lostChecksum
+	if d.passedLost && now != d.start && isSameOrLost {
 		// The cursor is that of a store that folded envelopes which were lost later, so the warm-up
 		// could not read all of them. Times continue after those that the store knows.
 		d.reached.LastTime = max(d.reached.LastTime, d.start.LastTime)

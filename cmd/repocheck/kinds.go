@@ -159,7 +159,12 @@ func (c *kindChecker) kindsIn(n ast.Node) (names []string) {
 		if _, isFunction := n.(*ast.FuncLit); isFunction {
 			return false // inspect visits its body by itself
 		}
-		if e, ok := n.(*ast.SelectorExpr); ok && c.isKind(e) && !strings.HasPrefix(e.Sel.Name, "Event_") && !slices.Contains(names, e.Sel.Name) {
+		e, ok := n.(*ast.SelectorExpr)
+		if !ok || !c.isKind(e) {
+			return true
+		}
+		isMessage := strings.HasPrefix(e.Sel.Name, "Event_")
+		if !isMessage && !slices.Contains(names, e.Sel.Name) {
 			names = append(names, e.Sel.Name)
 		}
 		return true

@@ -157,7 +157,10 @@ func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, met
 	err = r.scanBlocks(ctx, 0, func(info *blockInfo, b *block) error {
 		var rec record
 		for b.readRecord(&rec) {
-			if rec.seq <= last.seq || rec.seq > s.last || rec.lastTime < last.lastTime || rec.lastTime > s.lastTime {
+			// Two envelopes have different sequences, but may have the same time.
+			isNextSeq := last.seq < rec.seq && rec.seq <= s.last
+			isNextTime := last.lastTime <= rec.lastTime && rec.lastTime <= s.lastTime
+			if !isNextSeq || !isNextTime {
 				return s.damageError("sequence %d at %d after %d at %d", rec.seq, rec.lastTime, last.seq, last.lastTime)
 			}
 			*last = record{seq: rec.seq, lastTime: rec.lastTime}

@@ -76,7 +76,10 @@ func splitByClass(env *events.Envelope) (parts [numClasses]*record) {
 	if counts[Activity] > 0 {
 		add(Activity)
 	}
-	if counts[Facts] > 0 || counts[Activity] == 0 || env.Repeats > 0 || len(env.Rejects) > 0 {
+	// The record of the facts also has what belongs to no event. An envelope without events is
+	// archived too, because the cursors of readers count it.
+	isEmpty := counts[Facts] == 0 && counts[Activity] == 0
+	if counts[Facts] > 0 || isEmpty || env.Repeats > 0 || len(env.Rejects) > 0 {
 		r := add(Facts)
 		r.repeats = env.Repeats
 		r.rejects = env.Rejects

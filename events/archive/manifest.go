@@ -260,7 +260,8 @@ func (j *manifestJSON) decode() (*manifest, error) {
 // This matters because the archive deletes what its manifest names: a forged manifest must not make
 // it delete other objects of the bucket.
 func checkObject(o object, named map[string]bool) error {
-	if !strings.HasPrefix(o.name, objectPrefix) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
+	isData := strings.HasPrefix(o.name, objectPrefix) && o.name != ManifestName
+	if !isData || named[o.name] || o.bytes < 0 {
 		return fmt.Errorf("%w: the manifest names %q, of %d bytes", ErrDamaged, o.name, o.bytes)
 	}
 	named[o.name] = true

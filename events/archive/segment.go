@@ -250,7 +250,8 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 		b.last = c.readUvarint()
 		b.envelopes = c.readCount(maxBlockRecords)
 		b.events = c.readCount(maxBlockEvents)
-		if c.failed || b.first < max(r.first, last+1) || b.last < b.first || b.last > r.last {
+		isInOrder := max(r.first, last+1) <= b.first && b.first <= b.last && b.last <= r.last
+		if c.failed || !isInOrder {
 			return false
 		}
 		r.blocks = append(r.blocks, b)
@@ -282,8 +283,9 @@ func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, er
 // agreesWith reports whether a block of which nothing was read yet is the one that the footer
 // describes.
 func (b *block) agreesWith(info *blockInfo) bool {
-	lastSeq := b.seq + sum(b.records.seqs)
-	return len(b.records.seqs) == info.envelopes && len(b.forms) == info.events && b.seq == info.first && lastSeq == info.last
+	lastSeq := b.seq + sum(b.records.seqs) // a record has the distance from the one before
+	hasSameCounts := len(b.records.seqs) == info.envelopes && len(b.forms) == info.events
+	return hasSameCounts && b.seq == info.first && lastSeq == info.last
 }
 
 // scanBlocks calls f with the blocks in order, from the first one that has a record after the given

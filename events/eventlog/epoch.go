@@ -336,7 +336,8 @@ func (l *Log) checkNoOtherLog(ctx context.Context) error {
 	}
 
 	spec := l.restoreSpec
-	if l.createSent && meta.id == spec.ID && meta.epoch == spec.Epoch && meta.first == spec.Head.Seq+1 {
+	isRequested := meta.id == spec.ID && meta.epoch == spec.Epoch && meta.first == spec.Head.Seq+1
+	if l.createSent && isRequested {
 		return nil // an earlier request of this call has created the stream, and its answer was lost
 	}
 	return fmt.Errorf("%w: stream %s holds log %x in epoch %d: move it away, or restore elsewhere", events.ErrLogExists,

@@ -39,7 +39,8 @@ func (r *reader) findStart(ctx context.Context) error {
 // stream still has the last message that the reader has read, and the next one. Otherwise a new
 // decoder must warm up.
 func (r *reader) canContinue(ctx context.Context) (bool, error) {
-	if r.dec == nil || r.skipping || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
+	isFirstOfEpoch := r.cur.Seq+1 == r.log.meta().first // the stream has no message to compare with
+	if r.dec == nil || r.skipping || r.cur.IsArchival() || isFirstOfEpoch {
 		return false, nil
 	}
 	stream, err := r.log.fetchStream(ctx)

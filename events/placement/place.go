@@ -58,7 +58,8 @@ func pickNodes(nodes []Member, scores []float64, copies int) (names []string) {
 			isNewZone := !slices.ContainsFunc(chosen, func(c int) bool { return nodes[c].Zone == nodes[i].Zone })
 			// A new zone counts more than any score.
 			hasBetterZone := isNewZone && !bestIsNewZone
-			if best < 0 || hasBetterZone || isNewZone == bestIsNewZone && scores[i] > scores[best] {
+			hasSameZoneRank := isNewZone == bestIsNewZone
+			if best < 0 || hasBetterZone || hasSameZoneRank && scores[i] > scores[best] {
 				best = i
 				bestIsNewZone = isNewZone
 			}
