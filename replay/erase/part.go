@@ -48,8 +48,8 @@ type Part struct {
 	Log     *eventlog.Log
 	Archive *archive.Archive
 	Stores  []*live.Live
-	// Snapshots contains the snapshots of the stores. Their scheduler calls [Part.ErasureState]. nil
-	// means that there are none.
+	// Snapshots contains the snapshots of the stores. Their scheduler calls [Part.ErasureState].
+	// nil means that there are none.
 	Snapshots bucket.Bucket
 
 	// path is the path of the file with the marker.

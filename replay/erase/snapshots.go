@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the scheduler
-// tries again.
+// errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the
+// scheduler tries again.
 var errRebuildPending = fmt.Errorf(
 	"%w: a user was erased, and the stores must be rebuilt before a snapshot of them is taken", snapshot.ErrBusy)
 

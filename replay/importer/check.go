@@ -14,9 +14,9 @@ import (
 // ErrRejected means that more records of a file are bad than are allowed.
 var ErrRejected = errors.New("nothing was published")
 
-// check reads a whole file as an import does, but publishes nothing. It also tells people how the
-// file is read.
-func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, error) {
+// checkFile reads a whole file as an import does, but publishes nothing. It also tells people how
+// the file is read.
+func checkFile(ctx context.Context, o Options, s *shape, start time.Time) (*Report, error) {
 	o.Notice("reading " + s.String())
 	if s.comments > 0 {
 		o.Notice(fmt.Sprintf("skipping %d lines before the first row that begin with #", s.comments))
@@ -83,7 +83,7 @@ func noticeFirstRecord(o Options, s *shape, start time.Time) error {
 	}
 	defer func() { _ = records.Close() }() // it was only read
 
-	first, err := records.reader.next()
+	first, err := records.reader.nextRecord()
 	if errors.Is(err, io.EOF) {
 		return errNoRecords
 	}

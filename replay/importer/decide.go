@@ -36,7 +36,7 @@ func newInspection(o Options, start events.Micros) (*inspection, error) {
 		return nil, err
 	}
 	if value := constants[when]; value != "" {
-		if _, _, err := o.Format.TimeUnit.parse(value, start); err != nil {
+		if _, _, err := o.Format.TimeUnit.parseRecordTime(value, start); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConstant, err)
 		}
 	}
@@ -58,7 +58,7 @@ func (in *inspection) findShape(ctx context.Context) (*shape, error) {
 
 	var all []*measurement
 	for _, d := range delimiters {
-		me, err := in.measure(ctx, shape{delimiter: d, lineEnd: end, quotes: in.Format.Quotes == nil || *in.Format.Quotes})
+		me, err := in.measureWithDelimiter(ctx, shape{delimiter: d, lineEnd: end, quotes: in.Format.Quotes == nil || *in.Format.Quotes})
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (in *inspection) findShape(ctx context.Context) (*shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	return in.decide(me, end)
+	return in.decideShape(me, end)
 }
 
 // findLineEnd reads the file up to the first line end. See the function of the same name.
@@ -84,9 +84,9 @@ func (in *inspection) findLineEnd() (byte, error) {
 	return findLineEnd(f.Reader)
 }
 
-// measure measures the whole file with the shape s. It returns nil if the first record has too few
-// fields.
-func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error) {
+// measureWithDelimiter measures the whole file with the shape s. It returns nil if the first record
+// has too few fields.
+func (in *inspection) measureWithDelimiter(ctx context.Context, s shape) (*measurement, error) {
 	f, err := in.open()
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error
 	if in.mapping != nil {
 		minFields = max(minFields, in.mapping.minFields())
 	}
-	return measure(ctx, f, s, minFields, in.start, func() {
+	return measureFile(ctx, f, s, minFields, in.start, func() {
 		in.Observe(Progress{PhaseProgress: f.progress(replay.Checking)})
 	})
 }
@@ -216,8 +216,8 @@ func (in *inspection) commentNames(me *measurement) []string {
 	return nil
 }
 
-// decide derives the shape of the file from the measurement. end is the last byte of a line.
-func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
+// decideShape derives the shape of the file from the measurement. end is the last byte of a line.
+func (in *inspection) decideShape(me *measurement, end byte) (*shape, error) {
 	s := &shape{
 		delimiter: me.delimiter,
 		quotes:    me.quotes,
@@ -265,7 +265,7 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 	for i, fields := range rows {
 		if len(fields) == s.fields {
 			for c, value := range fields {
-				me.columns[c].add(value, uint64(i+1), in.start)
+				me.columns[c].addValue(value, uint64(i+1), in.start)
 			}
 		}
 	}

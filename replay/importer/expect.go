@@ -145,7 +145,7 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 
 	seen := map[subject]struct{}{}
 	for {
-		r, err := records.next()
+		r, err := records.nextRecord()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -154,7 +154,7 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 		}
 		at := microsOf(o.StartedAt)
 		if s.hasTime() && r.err == nil {
-			at, _, r.err = s.timeUnit.parse(r.fields[when], at)
+			at, _, r.err = s.timeUnit.parseRecordTime(r.fields[when], at)
 		}
 		if r.err != nil || !o.Kind.isValid(&r) || (o.First && o.Kind.isRepeat(seen, &r)) {
 			continue

@@ -34,7 +34,7 @@ func (t *translator) translate(r *record) (evs []*skeinv1.Event, clamped bool, e
 	}
 	at := t.start
 	if t.shape.hasTime() {
-		at, clamped, err = t.shape.timeUnit.parse(r.fields[when], t.start)
+		at, clamped, err = t.shape.timeUnit.parseRecordTime(r.fields[when], t.start)
 		if err != nil {
 			return nil, false, err
 		}

@@ -43,7 +43,7 @@ func (f *fileRecords) Close() error { return f.file.Close() }
 
 // Next implements [Records].
 func (f *fileRecords) Next() (Record, error) {
-	record, err := f.reader.next()
+	record, err := f.reader.nextRecord()
 	if err != nil {
 		return Record{}, err
 	}

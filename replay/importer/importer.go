@@ -211,7 +211,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 
 	// Check all records, and stop if too many are bad.
-	report, err := check(ctx, o, s, start)
+	report, err := checkFile(ctx, o, s, start)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}

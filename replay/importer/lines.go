@@ -24,7 +24,7 @@ type lineReader struct {
 	number int
 	long   []byte // the buffer for long lines
 	last   []byte // the last line
-	// unread is set if next must return the last line once more.
+	// unread is set if nextLine must return the last line once more.
 	unread bool
 }
 
@@ -33,8 +33,8 @@ func newLineReader(r io.Reader, end byte) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 256<<10), end: end}
 }
 
-// next returns the next line without its end, or io.EOF. The line is valid until the next call.
-func (l *lineReader) next() ([]byte, error) {
+// nextLine returns the next line without its end, or io.EOF. The line is valid until the next call.
+func (l *lineReader) nextLine() ([]byte, error) {
 	if l.unread {
 		l.unread = false
 		return l.last, nil
@@ -64,7 +64,7 @@ func (l *lineReader) next() ([]byte, error) {
 	return nil, err
 }
 
-// unreadLine makes next return the last line once more.
+// unreadLine makes nextLine return the last line once more.
 func (l *lineReader) unreadLine() { l.unread = true }
 
 // trimEnd removes the end of a line. In files from Windows, the end is CR and LF.

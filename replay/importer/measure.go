@@ -133,8 +133,8 @@ func (c *columnValues) looksLikeTimes() bool {
 	return 2*(c.dates+c.unreadable) > c.values || c.compact == c.values
 }
 
-// add counts the value of a record.
-func (c *columnValues) add(value string, record uint64, start events.Micros) {
+// addValue counts the value of a record.
+func (c *columnValues) addValue(value string, record uint64, start events.Micros) {
 	if value == "" {
 		return
 	}
@@ -208,9 +208,9 @@ func isCompactDate(s string) bool {
 		(len(s) == 8 || between(s[8:10], "00", "23") && between(s[10:12], "00", "59") && between(s[12:14], "00", "60"))
 }
 
-// measure reads a whole file with one delimiter. It returns nil if the first record has fewer than
-// minFields fields.
-func measure(ctx context.Context, f *file, s shape, minFields int, start events.Micros, observe func()) (*measurement, error) {
+// measureFile reads a whole file with one delimiter. It returns nil if the first record has fewer
+// than minFields fields.
+func measureFile(ctx context.Context, f *file, s shape, minFields int, start events.Micros, observe func()) (*measurement, error) {
 	me := &measurement{delimiter: s.delimiter, quotes: s.quotes}
 	lines := newLineReader(f, s.lineEnd)
 	if err := me.readComments(lines); err != nil {
@@ -227,7 +227,7 @@ func measure(ctx context.Context, f *file, s shape, minFields int, start events.
 			}
 		}
 
-		text, err := texts.next()
+		text, err := texts.nextText()
 		me.quoted = texts.fields
 		me.multiLine = texts.multiLine
 		switch {
@@ -279,14 +279,14 @@ func measure(ctx context.Context, f *file, s shape, minFields int, start events.
 		case 2:
 			me.second = cloneAll(fields)
 		}
-		me.add(fields, start)
+		me.addRecord(fields, start)
 	}
 }
 
 // readComments reads the lines before the first record that begin with #.
 func (me *measurement) readComments(lines *lineReader) error {
 	for {
-		line, err := lines.next()
+		line, err := lines.nextLine()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -324,8 +324,8 @@ func (me *measurement) firstFields() []string {
 // width returns the number of fields of the first record.
 func (me *measurement) width() int { return len(me.firstFields()) }
 
-// add counts the fields of a record that is not the first.
-func (me *measurement) add(fields []string, start events.Micros) {
+// addRecord counts the fields of a record that is not the first.
+func (me *measurement) addRecord(fields []string, start events.Micros) {
 	if len(fields) != len(me.first) {
 		me.misfits++
 		return
@@ -334,7 +334,7 @@ func (me *measurement) add(fields []string, start events.Micros) {
 		me.differing++
 	}
 	for i, value := range fields {
-		me.columns[i].add(value, me.records, start)
+		me.columns[i].addValue(value, me.records, start)
 		if value != "" && value == me.first[i] {
 			me.columns[i].equalToFirst++
 		}

@@ -138,9 +138,9 @@ type textReader struct {
 // errNUL means that the file has a NUL byte, which text never contains.
 var errNUL = errors.New("has a NUL byte, so the file is no text in UTF-8")
 
-// next returns the text of the next record that is not blank, or io.EOF. After any other error, it
-// is not certain where later records begin.
-func (t *textReader) next() (string, error) {
+// nextText returns the text of the next record that is not blank, or io.EOF. After any other error,
+// it is not certain where later records begin.
+func (t *textReader) nextText() (string, error) {
 	line := ""
 	for isBlank(line) {
 		next, err := t.readLine()
@@ -186,7 +186,7 @@ func (t *textReader) next() (string, error) {
 
 // readLine returns the next line as a string.
 func (t *textReader) readLine() (string, error) {
-	line, err := t.lines.next()
+	line, err := t.lines.nextLine()
 	if err != nil {
 		return "", err
 	}
@@ -212,7 +212,7 @@ type recordReader struct {
 func newRecordReader(f *file, s *shape) (*recordReader, error) {
 	lines := newLineReader(f, s.lineEnd)
 	for skipped := 0; skipped < s.comments; {
-		line, err := lines.next()
+		line, err := lines.nextLine()
 		if err != nil {
 			return nil, err
 		}
@@ -223,17 +223,17 @@ func newRecordReader(f *file, s *shape) (*recordReader, error) {
 
 	rr := &recordReader{shape: s, texts: &textReader{lines: lines, quotes: s.quotes, quoteScanner: quoteScanner{d: s.delimiter}}}
 	if s.headed {
-		if _, err := rr.texts.next(); err != nil {
+		if _, err := rr.texts.nextText(); err != nil {
 			return nil, err
 		}
 	}
 	return rr, nil
 }
 
-// next returns the next record, or io.EOF. If only this record is bad, its err is set. A returned
-// error means that the file cannot be read.
-func (rr *recordReader) next() (record, error) {
-	text, err := rr.texts.next()
+// nextRecord returns the next record, or io.EOF. If only this record is bad, its err is set. A
+// returned error means that the file cannot be read.
+func (rr *recordReader) nextRecord() (record, error) {
+	text, err := rr.texts.nextText()
 	if err != nil {
 		return record{}, err
 	}

@@ -36,7 +36,7 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 	}
 	var records []record
 	for {
-		r, err := rr.next()
+		r, err := rr.nextRecord()
 		if errors.Is(err, io.EOF) {
 			return s, records, nil
 		}
@@ -360,7 +360,7 @@ func FuzzRecords(f *testing.F) {
 				t.Errorf("row %q: %v, %v", r.line, evs, err)
 			}
 			// The independent reading of the comparison calls the same records good.
-			_, _, timeErr := shape.timeUnit.parse(r.fields[when], tr.start)
+			_, _, timeErr := shape.timeUnit.parseRecordTime(r.fields[when], tr.start)
 			good := r.err == nil && kind.isValid(&r) && (timeErr == nil || !shape.hasTime())
 			if good != (err == nil) {
 				t.Errorf("row %q: good is %v, but %v", r.line, good, err)

@@ -64,9 +64,9 @@ const minTime events.Micros = 631_152_000_000_000 // 1990
 // and zones that differ. A later time is not a time, or has another unit.
 const maxTimeAfterStart = events.Micros(24 * time.Hour / time.Microsecond)
 
-// parse parses the time of a record. start is the recorded start of the import. A later time is
-// replaced by start, which clamped reports.
-func (u TimeUnit) parse(s string, start events.Micros) (at events.Micros, clamped bool, err error) {
+// parseRecordTime parses the time of a record. start is the recorded start of the import. A later
+// time is replaced by start, which clamped reports.
+func (u TimeUnit) parseRecordTime(s string, start events.Micros) (at events.Micros, clamped bool, err error) {
 	number := isNumber(s)
 	if number && u != UnitAuto {
 		at, err = u.parseNumber(s)

@@ -72,7 +72,7 @@ func TestNumbersAreReadInTheirUnit(t *testing.T) {
 		{"us", "5", 5},
 		{"ms", "2009-09-29", 1254182400_000000},
 	} {
-		got, clamped, err := c.unit.parse(c.in, begin)
+		got, clamped, err := c.unit.parseRecordTime(c.in, begin)
 		if err != nil || got != c.want || clamped {
 			t.Errorf("%q in %q: got %d, %v, %v, want %d", c.in, c.unit, got, clamped, err, c.want)
 		}
@@ -92,7 +92,7 @@ func TestNumbersAreReadInTheirUnit(t *testing.T) {
 		{"s", "1.2.3", "is no time"},
 		{"us", "soon", "is no time"},
 	} {
-		if got, _, err := c.unit.parse(c.in, begin); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, _, err := c.unit.parseRecordTime(c.in, begin); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q in %q: got %d, %v, want an error with %q", c.in, c.unit, got, err, c.want)
 		}
 	}

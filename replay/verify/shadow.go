@@ -174,17 +174,17 @@ func (s *Shadow) View() (*projections.View, error) {
 // that sequence or a later one. The shadow must not have passed seq already.
 func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error {
 	if s.store == nil {
-		return s.build(ctx, seq, pace)
+		return s.buildStore(ctx, seq, pace)
 	}
 
 	if at := s.Seq(); at > seq {
 		return fmt.Errorf("verify: the shadow is at %d, beyond %d", at, seq)
 	}
-	return s.readAndFold(ctx, s.Seq(), seq, pace, s.fold)
+	return s.readAndFold(ctx, s.Seq(), seq, pace, s.foldEnvelopes)
 }
 
-// build builds the store up to a sequence with package build, and opens it.
-func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
+// buildStore builds the store up to a sequence with package build, and opens it.
+func (s *Shadow) buildStore(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
 	o := paced.Options{
 		Pace:     pace,
 		Progress: s.opts.Progress,
@@ -276,9 +276,9 @@ func (s *Shadow) readAndFold(
 	return nil
 }
 
-// fold folds envelopes into the store. It checks the free disk after every [replay.DiskPeriod]
-// bytes.
-func (s *Shadow) fold(envs []*events.Envelope) error {
+// foldEnvelopes folds envelopes into the store. It checks the free disk after every
+// [replay.DiskPeriod] bytes.
+func (s *Shadow) foldEnvelopes(envs []*events.Envelope) error {
 	before := s.Seq()
 	if err := s.store.Fold(envs); err != nil {
 		return err

@@ -163,7 +163,7 @@ func (r *importRun) readAndPublish(ctx context.Context) (*Report, error) {
 			return r.completeReport(), err
 		}
 	}
-	if err := r.publish(ctx); err != nil {
+	if err := r.publishNewFacts(ctx); err != nil {
 		return r.completeReport(), err
 	}
 	return r.completeReport(), r.markKnown()
@@ -338,9 +338,9 @@ func (r *importRun) readRedis(ctx context.Context) error {
 	}
 }
 
-// publish publishes the new facts. If the run was interrupted while it published, publish
+// publishNewFacts publishes the new facts. If the run was interrupted while it published, it
 // continues.
-func (r *importRun) publish(ctx context.Context) error {
+func (r *importRun) publishNewFacts(ctx context.Context) error {
 	s := r.state
 	records, err := r.openNewFacts()
 	if err != nil {

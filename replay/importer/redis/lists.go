@@ -19,7 +19,7 @@ func (f *fact) entries() []comparison.Entry {
 		followed.Board = f.board
 		follower := entry(comparison.BoardFollowers, f.peer, f.user)
 		follower.List.Board = f.board
-		return append(f.mention(f.peer), followed, follower)
+		return append(f.boardMention(f.peer), followed, follower)
 	case events.BoardCreated:
 		created := entry(comparison.Boards, f.user, f.user)
 		created.Board = f.board
@@ -33,7 +33,7 @@ func (f *fact) entries() []comparison.Entry {
 			Pin: &skeinv1.Pin{OwnerId: f.user, PinId: f.pin}, BoardId: f.board, ItemId: f.item, Attributes: []byte(f.text),
 		})
 		board := comparison.Entry{List: comparison.List{Kind: comparison.BoardPins, Owner: f.user, Board: f.board}}
-		return append(f.mention(f.user), pin, board)
+		return append(f.boardMention(f.user), pin, board)
 	case events.UserBlocked:
 		return []comparison.Entry{entry(comparison.Blocked, f.user, f.peer)}
 	case events.UserMuted:
@@ -48,9 +48,9 @@ func (f *fact) entries() []comparison.Entry {
 	return nil
 }
 
-// mention returns the entry of the board of a fact. A board begins with its first mention, except
-// the default board, which always exists.
-func (f *fact) mention(owner string) []comparison.Entry {
+// boardMention returns the entry of the board of a fact. A board begins with its first mention,
+// except the default board, which always exists.
+func (f *fact) boardMention(owner string) []comparison.Entry {
 	if f.board == "" {
 		return nil
 	}

@@ -355,9 +355,9 @@ func (m *Mapping) findRuleFor(k *matchedKey, actual structure) bool {
 	return false
 }
 
-// glob returns a pattern for the SCAN command that matches all keys of the mapping: their common
-// prefix. It is empty if they have none.
-func (m *Mapping) glob() string {
+// scanPattern returns a pattern for the SCAN command that matches all keys of the mapping: their
+// common prefix. It is empty if they have none.
+func (m *Mapping) scanPattern() string {
 	prefix := m.Rules[0].key.prefix
 	for _, r := range m.Rules[1:] {
 		n := 0

@@ -190,7 +190,7 @@ func TestGlobMatchesAllKeysOfTheMapping(t *testing.T) {
 		for key := range strings.SplitSeq(keys, ",") {
 			text += "- {means: reactions, key: '" + key + "', member: '{item}'}\n"
 		}
-		if got := mustParse(t, text).glob(); got != want {
+		if got := mustParse(t, text).scanPattern(); got != want {
 			t.Errorf("%s: %q, want %q", keys, got, want)
 		}
 	}

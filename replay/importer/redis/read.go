@@ -113,7 +113,7 @@ func (r *keyReader) readAll(ctx context.Context, observe func()) error {
 // readStep reads all elements of the keys that one step of the scan returns. It returns the next
 // cursor, which is 0 after the last step.
 func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, err error) {
-	keys, next, err := r.keyspace.scan(ctx, cursor, r.mapping.glob())
+	keys, next, err := r.keyspace.scan(ctx, cursor, r.mapping.scanPattern())
 	if err != nil {
 		return 0, err
 	}

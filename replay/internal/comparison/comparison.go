@@ -168,7 +168,7 @@ func (c *Comparer) Run(ctx context.Context) (*Result, error) {
 	if err := c.expected.Flush(); err != nil {
 		return &c.result, err
 	}
-	if err := c.query(ctx, sample.pairs); err != nil {
+	if err := c.queryAll(ctx, sample.pairs); err != nil {
 		return &c.result, err
 	}
 	if err := c.answered.Flush(); err != nil {
@@ -219,7 +219,7 @@ func (c *Comparer) eachExpected(do func(*group) error) error {
 		return err
 	}
 	for {
-		g, err := groups.read()
+		g, err := groups.readGroup()
 		if err != nil || g == nil {
 			return err
 		}
@@ -260,8 +260,8 @@ func (c *Comparer) eachList(do func(List) error) error {
 	}
 }
 
-// query queries the service for all lists, counts and pairs, and adds the answers to c.answered.
-func (c *Comparer) query(ctx context.Context, pairs []pair) error {
+// queryAll queries the service for all lists, counts and pairs, and adds the answers to c.answered.
+func (c *Comparer) queryAll(ctx context.Context, pairs []pair) error {
 	// Count first, so that Observe can be told the total.
 	err := c.eachList(func(l List) error {
 		c.totalQueries++

@@ -120,8 +120,8 @@ func (r *groupReader) advance() error {
 	return err
 }
 
-// read returns the next group, or nil after the last one.
-func (r *groupReader) read() (*group, error) {
+// readGroup returns the next group, or nil after the last one.
+func (r *groupReader) readGroup() (*group, error) {
 	if r.next == nil {
 		return nil, nil
 	}

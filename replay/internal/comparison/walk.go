@@ -49,7 +49,7 @@ type sideBySide struct {
 // nextExpected moves to the next expected entry that must be on the other side, too.
 func (w *sideBySide) nextExpected() (err error) {
 	for {
-		w.expectedGroup, err = w.expectedGroups.read()
+		w.expectedGroup, err = w.expectedGroups.readGroup()
 		if err != nil || w.expectedGroup == nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (w *sideBySide) nextAnswered() (err error) {
 	if w.answeredGroup != nil && w.answeredGroup.List.Kind <= Muted {
 		w.listedEntries[w.answeredGroup.List]++
 	}
-	w.answeredGroup, err = w.answeredGroups.read()
+	w.answeredGroup, err = w.answeredGroups.readGroup()
 	return err
 }
 

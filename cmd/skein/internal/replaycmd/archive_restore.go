@@ -85,7 +85,7 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	}
 
 	std.Sayf("restoring the log from %s", b)
-	r, err := c.restore(ctx, std, o)
+	r, err := c.restoreLog(ctx, std, o)
 	if errors.Is(err, archive.ErrDamaged) {
 		return fmt.Errorf("%w\nRestore undamaged copies of these files, and run the command again", err)
 	}
@@ -99,8 +99,8 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	return nil
 }
 
-// restore restores the log, and shows how much of the archive it has checked.
-func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o archiver.RestoreOptions) (archiver.Restored, error) {
+// restoreLog restores the log, and shows how much of the archive it has checked.
+func (*archiveRestoreCmd) restoreLog(ctx context.Context, std *command.Streams, o archiver.RestoreOptions) (archiver.Restored, error) {
 	var progress replay.Progress
 	progress.StartPhase(replay.Checking, "bytes", 0)
 	stop := command.ShowProgress(std.Err, "check of the archive", &progress)

@@ -36,7 +36,7 @@ that you took by hand, which still contain the users. To erase up to 10000 users
 
 // Run erases the users after a confirmation.
 func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
-	users, err := c.users(std)
+	users, err := c.readUsers(std)
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-// users returns the ids of the arguments, followed by those of the file.
-func (c *eraseCmd) users(std *command.Streams) (users []string, err error) {
+// readUsers returns the ids of the arguments, followed by those of the file.
+func (c *eraseCmd) readUsers(std *command.Streams) (users []string, err error) {
 	users = slices.Clone(c.User)
 	switch {
 	case c.File == "" && len(users) == 0:

@@ -157,7 +157,7 @@ type operationsCmd struct {
 
 // Run lists operations in the order of the API, the latest first.
 func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
-	operations, err := c.list(ctx)
+	operations, err := c.listOperations(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,9 +180,9 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return t.Flush()
 }
 
-// list returns up to --limit operations of the kind that --kind names. It reads page by page,
-// because the service limits the size of a page.
-func (c *operationsCmd) list(ctx context.Context) (operations []*skeinv1.Operation, err error) {
+// listOperations returns up to --limit operations of the kind that --kind names. It reads page by
+// page, because the service limits the size of a page.
+func (c *operationsCmd) listOperations(ctx context.Context) (operations []*skeinv1.Operation, err error) {
 	if c.Limit <= 0 {
 		return nil, command.Usagef("--limit must be above 0, is %d", c.Limit)
 	}

@@ -78,7 +78,7 @@ func TestListReadsPagesUpToLimit(t *testing.T) {
 			defer server.Close()
 
 			cmd := operationsCmd{Limit: c.limit, ClientFlags: command.ClientFlags{Server: server.URL, Timeout: time.Minute}}
-			operations, err := cmd.list(t.Context())
+			operations, err := cmd.listOperations(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
