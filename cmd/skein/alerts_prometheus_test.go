@@ -138,15 +138,15 @@ func (p *prometheusServer) writeConfig() {
 	p.t.Helper()
 	var jobs []map[string]any
 	for _, name := range slices.Sorted(maps.Keys(p.targets)) {
-		at := p.targets[name]
+		target := p.targets[name]
 		job := map[string]any{
-			"job_name": name, "scheme": at.scheme, "scrape_interval": at.interval, "scrape_timeout": at.interval, "tls_config": map[string]any{"insecure_skip_verify": true},
+			"job_name": name, "scheme": target.scheme, "scrape_interval": target.interval, "scrape_timeout": target.interval, "tls_config": map[string]any{"insecure_skip_verify": true},
 			"static_configs": []any{map[string]any{
-				"targets": []string{at.addr}, "labels": map[string]string{"job": "skein", "instance": name},
+				"targets": []string{target.addr}, "labels": map[string]string{"job": "skein", "instance": name},
 			}},
 		}
-		if at.token != "" {
-			job["authorization"] = map[string]string{"credentials": at.token}
+		if target.token != "" {
+			job["authorization"] = map[string]string{"credentials": target.token}
 		}
 		jobs = append(jobs, job)
 	}
@@ -162,17 +162,17 @@ func (p *prometheusServer) writeConfig() {
 }
 
 // startScraping lets Prometheus scrape a service until stop is called.
-func (p *prometheusServer) startScraping(t *testing.T, name string, at scrapeTarget) (stop func()) {
+func (p *prometheusServer) startScraping(t *testing.T, name string, target scrapeTarget) (stop func()) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at.scheme == "" {
-		at.scheme = "http"
+	if target.scheme == "" {
+		target.scheme = "http"
 	}
-	if at.interval == "" {
-		at.interval = "1s"
+	if target.interval == "" {
+		target.interval = "1s"
 	}
-	p.targets[name] = at
+	p.targets[name] = target
 	p.reload(t)
 	return sync.OnceFunc(func() {
 		p.mu.Lock()

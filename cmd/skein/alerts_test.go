@@ -311,11 +311,11 @@ func loseNode(t *testing.T, p *prometheusServer) {
 	}
 	w := startScraped(t, p, t.TempDir(), node("a")...)
 
-	other := &serverProcess{t: t, dir: t.TempDir(), flags: node("b")}
-	if err := other.start(t.Context()); err != nil {
+	otherNode := &serverProcess{t: t, dir: t.TempDir(), flags: node("b")}
+	if err := otherNode.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(other.kill)
+	t.Cleanup(otherNode.kill)
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		status, err := getStatus(ctx, w.api)
 		if err != nil {
@@ -329,14 +329,14 @@ func loseNode(t *testing.T, p *prometheusServer) {
 		return errors.New("the other node serves nothing yet")
 	})
 
-	other.kill()
+	otherNode.kill()
 	w.waitForAlerts(p, nil, "SkeinPartitionsUnserved", "SkeinPartitionsShort")
 }
 
 // fillLog publishes until the log has its maximum size.
 func fillLog(t *testing.T, p *prometheusServer) {
 	w := startScraped(t, p, t.TempDir(), "--archive", "off", "--log-max-bytes", "256KiB")
-	more := func() error {
+	publishMore := func() error {
 		req := &skeinv1.PublishRequest{}
 		for n := range 100 {
 			req.Events = append(req.Events, boardCreated("ann", fmt.Sprint("board", n), strings.Repeat("x", 250)))
@@ -347,12 +347,12 @@ func fillLog(t *testing.T, p *prometheusServer) {
 
 	var err error
 	for n := 0; err == nil && n < 100; n++ {
-		err = more()
+		err = publishMore()
 	}
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Fatal(err)
 	}
-	w.waitForAlerts(p, func() { _ = more() }, "SkeinLogNearlyFull", "SkeinNoRoom")
+	w.waitForAlerts(p, func() { _ = publishMore() }, "SkeinLogNearlyFull", "SkeinNoRoom")
 }
 
 // makeLogRefuse changes the stream, as an operator may do by mistake, so that it refuses every
@@ -537,8 +537,8 @@ func breakAccessFiles(t *testing.T, p *prometheusServer) {
 		return err
 	})
 	name := strings.ReplaceAll(t.Name(), "/", "-")
-	at := scrapeTarget{addr: "127.0.0.1:" + strings.TrimSpace(string(port)), scheme: "https", token: token}
-	defer p.startScraping(t, name, at)()
+	target := scrapeTarget{addr: "127.0.0.1:" + strings.TrimSpace(string(port)), scheme: "https", token: token}
+	defer p.startScraping(t, name, target)()
 
 	p.waitForAlerts(t, name, nil, "SkeinCertificateExpires")
 	if err := os.WriteFile(tokens, []byte("what is this?\n"), 0o600); err != nil {
@@ -556,7 +556,7 @@ func openTooManyStreams(t *testing.T, p *prometheusServer) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	w.api.HTTP.Transport = transport
-	more := func() {
+	openStream := func() {
 		watching.Go(func() {
 			stream, err := w.api.Events().Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{}))
 			if err != nil {
@@ -568,9 +568,9 @@ func openTooManyStreams(t *testing.T, p *prometheusServer) {
 		})
 	}
 	for range 32 {
-		more()
+		openStream()
 	}
-	w.waitForAlerts(p, more, "SkeinOverloaded")
+	w.waitForAlerts(p, openStream, "SkeinOverloaded")
 	cancel()
 	watching.Wait()
 }

@@ -239,10 +239,10 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 		text.WriteString("follower,user,time\n")
 		for range 300 {
 			a, b := randomUsers(rng, users)
-			at := 1_500_000_000 + rng.IntN(1_000_000)
-			fmt.Fprintf(&text, "%s,%s,%d\n", a, b, at)
+			importTime := 1_500_000_000 + rng.IntN(1_000_000)
+			fmt.Fprintf(&text, "%s,%s,%d\n", a, b, importTime)
 			facts := want[[2]string{a, b}]
-			facts.importedAt = max(facts.importedAt, events.Micros(at)*1_000_000)
+			facts.importedAt = max(facts.importedAt, events.Micros(importTime)*1_000_000)
 			want[[2]string{a, b}] = facts
 		}
 		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
@@ -316,13 +316,13 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 	}
 
 	// Compute the expected list, newest first.
-	var wanted []entry
+	var expected []entry
 	for pair := range maps.Keys(want) {
 		if since, ok := want[pair].followedSince(); ok && pair[0] == user {
-			wanted = append(wanted, entry{pair[1], since})
+			expected = append(expected, entry{pair[1], since})
 		}
 	}
-	slices.SortFunc(wanted, func(a, b entry) int {
+	slices.SortFunc(expected, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.user, b.user))
 	})
 
@@ -337,14 +337,14 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 	var got []entry
 	for _, e := range res.Msg.GetEntries() {
 		since := events.Micros(e.GetFollowTime().AsTime().UnixMicro())
-		for _, w := range wanted {
+		for _, w := range expected {
 			if d := since - w.since; w.user == e.GetUserId() && d >= 0 && d < 1_000_000 {
 				since = w.since
 			}
 		}
 		got = append(got, entry{e.GetUserId(), since})
 	}
-	if diff := gocmp.Diff(wanted, got, gocmp.AllowUnexported(entry{})); diff != "" {
+	if diff := gocmp.Diff(expected, got, gocmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("following of %s (-want +got):\n%s", user, diff)
 	}
 }

@@ -136,15 +136,15 @@ func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.Ev
 	for c := range 4 {
 		clients.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				who := fmt.Sprintf("c%d-%d", c, i)
+				follower := fmt.Sprintf("c%d-%d", c, i)
 				_, err := client.Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
-					Events: []*skeinv1.Event{userFollowed(who, fmt.Sprint("round", round))},
+					Events: []*skeinv1.Event{userFollowed(follower, fmt.Sprint("round", round))},
 				}))
 				if err != nil {
 					return // the process is gone
 				}
 				mu.Lock()
-				acked = append(acked, ackedFact{who, time.Now()})
+				acked = append(acked, ackedFact{follower, time.Now()})
 				mu.Unlock()
 			}
 		})
@@ -160,14 +160,14 @@ func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.Ev
 func (l *diskLoss) countLost(t *testing.T, s *serverProcess, round int, acked []ackedFact) {
 	t.Helper()
 	out := mustSkein(t, s, "skein", "", "query", "scan", fmt.Sprint("round", round))
-	there := map[string]bool{}
+	present := map[string]bool{}
 	for _, line := range strings.Split(out, "\n") {
-		who, _, _ := strings.Cut(line, "\t")
-		there[who] = true
+		user, _, _ := strings.Cut(line, "\t")
+		present[user] = true
 	}
 	last := acked[len(acked)-1].ackedAt
 	for _, a := range acked {
-		if !there[a.follower] {
+		if !present[a.follower] {
 			l.lostCount++
 			l.window = max(l.window, last.Sub(a.ackedAt))
 		}

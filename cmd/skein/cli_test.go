@@ -175,8 +175,8 @@ func commandsWithExitCodes(page string) map[string]bool {
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[string]bool{}
 	for line := range strings.SplitSeq(section, "\n") {
-		row, is := strings.CutPrefix(line, "| ")
-		if !is {
+		row, isRow := strings.CutPrefix(line, "| ")
+		if !isRow {
 			continue
 		}
 		cell, _, _ := strings.Cut(row, " | ")

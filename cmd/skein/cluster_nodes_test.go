@@ -428,7 +428,7 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 		}
 
 		rng := rand.New(rand.NewPCG(round, 0))
-		at, err := c.publishEvents(ctx, rng)
+		position, err := c.publishEvents(ctx, rng)
 		if err != nil {
 			return err
 		}
@@ -438,7 +438,7 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 			all.Go(func() error { //nolint:contextcheck // a question has the context of the node that is asked
 				rng := rand.New(rand.NewPCG(round, w+1))
 				for range 5 {
-					if err := c.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
+					if err := c.compareAnswers(rng, gatewaytest.Question(rng, position)); err != nil {
 						return err
 					}
 				}
@@ -453,13 +453,13 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 
 // publishEvents publishes some events, again until a node takes them, since no node can while the
 // NATS servers elect a leader. It returns the position of the last event.
-func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (at string, err error) {
+func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (position string, err error) {
 	for range 3 {
 		evs := gatewaytest.Events(rng, 20)
 		err := eventually(ctx, func(context.Context) error {
 			res, err := c.askAnyNode(rng, &skeinv1.PublishRequest{Events: evs})
 			if err == nil {
-				at = res.(*skeinv1.PublishResponse).GetPosition()
+				position = res.(*skeinv1.PublishResponse).GetPosition()
 			}
 			return err
 		})
@@ -467,7 +467,7 @@ func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (at str
 			return "", fmt.Errorf("publish: %w", err)
 		}
 	}
-	return at, nil
+	return position, nil
 }
 
 // compareAnswers puts a question to the reference process, and each of its pages to a random node,

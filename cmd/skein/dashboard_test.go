@@ -155,17 +155,17 @@ func (pl *panel) checkQuery(t *testing.T, p *prometheusServer, expr, legend stri
 		return
 	}
 	for _, r := range result {
-		l := chartLine{name: legend}
+		line := chartLine{name: legend}
 		for k, v := range r.Metric {
-			l.name = strings.ReplaceAll(l.name, "{{"+k+"}}", strings.TrimPrefix(strings.ReplaceAll(v, t.Name(), "a"), "skein.v1."))
+			line.name = strings.ReplaceAll(line.name, "{{"+k+"}}", strings.TrimPrefix(strings.ReplaceAll(v, t.Name(), "a"), "skein.v1."))
 		}
 		for _, v := range r.Values {
 			if y, err := strconv.ParseFloat(fmt.Sprint(v[1]), 64); err == nil && y == y { // not NaN: nothing was observed
-				l.seconds, l.values = append(l.seconds, v[0].(float64)-float64(from.Unix())), append(l.values, y)
+				line.seconds, line.values = append(line.seconds, v[0].(float64)-float64(from.Unix())), append(line.values, y)
 			}
 		}
-		if len(l.seconds) > 0 {
-			pl.lines = append(pl.lines, l)
+		if len(line.seconds) > 0 {
+			pl.lines = append(pl.lines, line)
 		}
 	}
 	if len(result) > 0 {
@@ -203,10 +203,10 @@ func (d *dashboard) drawSVG(began time.Time) string {
 		}
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d"/><text x="%d" y="%d">%s</text>`+"\n", x+3, y+3, w-6, h-6, x+10, y+18,
 			html.EscapeString(p.Title))
-		most, until := 0.0, 1.0
+		maxValue, lastSecond := 0.0, 1.0
 		for _, l := range p.lines {
 			for i := range l.seconds {
-				most, until = max(most, l.values[i]), max(until, l.seconds[i])
+				maxValue, lastSecond = max(maxValue, l.values[i]), max(lastSecond, l.seconds[i])
 			}
 		}
 		if len(p.lines) == 0 {
@@ -216,16 +216,16 @@ func (d *dashboard) drawSVG(began time.Time) string {
 		top, left := float64(y+28), float64(x+62)
 		height, width := float64(h-28-38), float64(w-62-14)
 		fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="e">%s</text><text x="%.0f" y="%.0f" class="e">0</text>`+"\n", left-4, top+8,
-			formatSample(most, p.FieldConfig.Defaults.Unit), left-4, top+height)
-		if most == 0 {
-			most = 1
+			formatSample(maxValue, p.FieldConfig.Defaults.Unit), left-4, top+height)
+		if maxValue == 0 {
+			maxValue = 1
 		}
 		legend := left - 52
 		for i, l := range p.lines {
 			color := colors[i%len(colors)]
 			fmt.Fprintf(&b, `<polyline stroke="%s" points="`, color)
 			for k := range l.seconds {
-				fmt.Fprintf(&b, "%.0f,%.1f ", left+width*l.seconds[k]/until, top+height-height*l.values[k]/most)
+				fmt.Fprintf(&b, "%.0f,%.1f ", left+width*l.seconds[k]/lastSecond, top+height-height*l.values[k]/maxValue)
 			}
 			b.WriteString("\"/>\n")
 			if i < 10 && legend-float64(x)+float64(6*len(l.name)) < 2*float64(w)-120 {

@@ -152,8 +152,8 @@ func TestHealthcheckFailsOnProblems(t *testing.T) {
 	const problem = `{"status":"ok","problems":["the log cannot be archived"]}`
 	for _, tt := range []struct {
 		name, flag, answer string
-		code               int
-		says               string
+		wantCode           int
+		wantOutput         string
 	}{
 		{"healthy", "--healthy", `{"status":"ok"}`, exitOK, "ok"},
 		{"with a problem", "--healthy", problem, exitFailed, "skein: the log cannot be archived"},
@@ -168,8 +168,8 @@ func TestHealthcheckFailsOnProblems(t *testing.T) {
 			}))
 			defer server.Close()
 			code, out, errOut := runInProcess("healthcheck", tt.flag, "--server", server.URL)
-			if code != tt.code || !strings.Contains(out+errOut, tt.says) {
-				t.Errorf("expected exit code %d and %q, got %d %s%s", tt.code, tt.says, code, out, errOut)
+			if code != tt.wantCode || !strings.Contains(out+errOut, tt.wantOutput) {
+				t.Errorf("expected exit code %d and %q, got %d %s%s", tt.wantCode, tt.wantOutput, code, out, errOut)
 			}
 		})
 	}

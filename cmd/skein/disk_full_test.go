@@ -57,9 +57,9 @@ func (*serverOnSmallDisk) followUsers(n int) (follower, user string) {
 func (d *serverOnSmallDisk) publish() error {
 	req := &skeinv1.PublishRequest{}
 	for n := d.ackedFollows; n < d.ackedFollows+500; n++ {
-		a, b := d.followUsers(n)
+		follower, followee := d.followUsers(n)
 		req.Events = append(req.Events, &skeinv1.Event{
-			EventId: b, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}},
+			EventId: followee, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: followee}},
 		})
 	}
 	res, err := d.api.Events().Publish(d.ctx, connect.NewRequest(req))
@@ -90,8 +90,8 @@ func (d *serverOnSmallDisk) checkFirstFollow(when string) {
 // hasFollow asks for the n-th follow.
 func (d *serverOnSmallDisk) hasFollow(when string, n int, atLeast string) bool {
 	d.t.Helper()
-	a, b := d.followUsers(n)
-	follows, err := isFollowing(d.ctx, d.api, a, b, atLeast)
+	follower, followee := d.followUsers(n)
+	follows, err := isFollowing(d.ctx, d.api, follower, followee, atLeast)
 	if err != nil {
 		d.t.Fatalf("%s: %v", when, err)
 	}

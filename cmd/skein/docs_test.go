@@ -119,7 +119,7 @@ func TestDocsNameOnlyWhatExists(t *testing.T) {
 			}
 		}
 		for _, m := range docCode.FindAllStringSubmatch(docFence.ReplaceAllString(string(text), ""), -1) {
-			if of := docTest.FindString(m[1]); of != "" && !r.tests[of] {
+			if testName := docTest.FindString(m[1]); testName != "" && !r.tests[testName] {
 				t.Errorf("%s names the test %s, which is not there", name, m[1])
 			}
 			if (docPath.MatchString(m[1]) || docFile.MatchString(m[1])) && !r.contains(m[1]) {

@@ -23,13 +23,13 @@ func flipBit(dir, text string, n int, savePath string) error {
 		}
 
 		// Find the nth occurrence, or count down the occurrences in this file.
-		data, at := bytes.Clone(content), 0
+		data, offset := bytes.Clone(content), 0
 		for ; n > 0; n-- {
 			next := bytes.Index(data[at:], []byte(text))
 			if next < 0 {
 				break
 			}
-			at += next + 1
+			offset += next + 1
 		}
 
 		if n > 0 {
@@ -40,7 +40,7 @@ func flipBit(dir, text string, n int, savePath string) error {
 		if err != nil {
 			return err
 		}
-		data[at] ^= 1
+		data[offset] ^= 1
 		return errors.Join(os.WriteFile(savePath, saved, 0o600), os.WriteFile(path, data, 0o600))
 	}
 	return fmt.Errorf("%q is not in %v", text, all)

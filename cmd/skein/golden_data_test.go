@@ -108,7 +108,7 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 
 				// The service takes new events, and still has them after a restart.
-				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
+				position := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
 
 				if err := s.stopGracefully(); err != nil {
 					t.Fatal(err)
@@ -122,7 +122,7 @@ func TestDataOfEveryReleaseIsServed(t *testing.T) {
 					}
 				}()
 
-				got := mustSkein(t, s, "skein", "", "query", "check", "u1", "later", "--at-least", strings.TrimSpace(at))
+				got := mustSkein(t, s, "skein", "", "query", "check", "u1", "later", "--at-least", strings.TrimSpace(position))
 				if !strings.Contains(got, "explicit") {
 					t.Errorf("after a restart: got %s, expected an explicit follow", got)
 				}

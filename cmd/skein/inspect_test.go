@@ -15,22 +15,22 @@ func TestRowCursorFindsAllRowsOfAUser(t *testing.T) {
 	id := events.AppendID(nil, "ann")
 	shard := projections.AppendPrefix(nil, events.ShardOf("ann"), 0)[:2]
 	rows := rowCursor{selected: [][]byte{id, append(bytes.Clone(shard), id...)}}
-	of := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	month, tag := []byte{2, 0xa8}, []byte{0x60}
-	other := events.AppendID(nil, "bob")
+	otherUser := events.AppendID(nil, "bob")
 	keys := [][]byte{
-		of(month, tag, []byte{0, 0}, other), of(month, tag, shard, other), of(month, tag, []byte{0x1f, 0xff}, id),
-		of(shard, tag, other), of([]byte{0xff, 0xff, 0}),
+		join(month, tag, []byte{0, 0}, otherUser), join(month, tag, shard, otherUser), join(month, tag, []byte{0x1f, 0xff}, id),
+		join(shard, tag, otherUser), join([]byte{0xff, 0xff, 0}),
 		{1},
 		{0xff, 0xff, 0xff},
 	}
-	wanted := [][]byte{
-		of(month, tag, shard, id), of(month, []byte{0x61}, shard, id), of([]byte{2, 0xa9}, tag, shard, id), of(shard, []byte{0x62}, id),
-		of(shard, []byte{0x63}, id, other),
+	want := [][]byte{
+		join(month, tag, shard, id), join(month, []byte{0x61}, shard, id), join([]byte{2, 0xa9}, tag, shard, id), join(shard, []byte{0x62}, id),
+		join(shard, []byte{0x63}, id, otherUser),
 	}
-	keys = append(keys, wanted...)
+	keys = append(keys, want...)
 	slices.SortFunc(keys, bytes.Compare)
-	slices.SortFunc(wanted, bytes.Compare)
+	slices.SortFunc(want, bytes.Compare)
 	var got [][]byte
 	for i := 0; i < len(keys); {
 		isSelected, nextKey := rows.match(keys[i])
@@ -47,7 +47,7 @@ func TestRowCursorFindsAllRowsOfAUser(t *testing.T) {
 		}
 		i, _ = slices.BinarySearchFunc(keys, nextKey, bytes.Compare)
 	}
-	if !slices.EqualFunc(got, wanted, bytes.Equal) {
-		t.Errorf("expected the keys %x, got %x", wanted, got)
+	if !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("expected the keys %x, got %x", want, got)
 	}
 }

@@ -192,17 +192,17 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 }
 
 // onlyFollows returns the calls with their follows alone.
-func onlyFollows(calls []ackedCall) (only []ackedCall) {
+func onlyFollows(calls []ackedCall) (filteredCalls []ackedCall) {
 	for _, call := range calls {
-		some := ackedCall{position: call.position}
+		filtered := ackedCall{position: call.position}
 		for _, ev := range call.events {
 			if ev.GetUserFollowed() != nil {
-				some.events = append(some.events, ev)
+				filtered.events = append(filtered.events, ev)
 			}
 		}
-		only = append(only, some)
+		filteredCalls = append(filteredCalls, filtered)
 	}
-	return only
+	return filteredCalls
 }
 
 // checkProjectionsLive checks that every projection is ready, rebuilt or catching up.

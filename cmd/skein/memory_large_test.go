@@ -57,8 +57,8 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 				}
 				peak := s.residentBytes(t, "VmHWM")
 				t.Logf("%s: %v, at most %d MiB, now %d MiB", name, time.Since(began).Round(time.Second), peak>>20, s.residentBytes(t, "VmRSS")>>20)
-				if most := tt.maxResident / 10 * 11; peak > most {
-					t.Errorf("%s took %d MiB of %d", name, peak>>20, most>>20)
+				if maxPeak := tt.maxResident / 10 * 11; peak > maxPeak {
+					t.Errorf("%s took %d MiB of %d", name, peak>>20, maxPeak>>20)
 				}
 			}
 			phase("import", "import", "follows", file)
@@ -151,9 +151,9 @@ func writeFollowHistory(t *testing.T, path string) {
 	for user := range historyUsers {
 		for n, seen := 0, map[int]bool{user: true}; n < followsPerUser; {
 			share := rng.Float64()
-			if other := int(share * share * share * historyUsers); !seen[other] {
-				seen[other], n = true, n+1
-				fmt.Fprintf(w, "user%d,user%d\n", user, other)
+			if followee := int(share * share * share * historyUsers); !seen[followee] {
+				seen[followee], n = true, n+1
+				fmt.Fprintf(w, "user%d,user%d\n", user, followee)
 			}
 		}
 	}

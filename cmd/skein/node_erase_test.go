@@ -134,11 +134,11 @@ func (e *erasureCluster) restoreNode(target string) (dir string) {
 }
 
 // checkSameAnswers puts 60 questions to the nodes, which must answer as the reference process does.
-func (e *erasureCluster) checkSameAnswers(seed uint64, at string) {
+func (e *erasureCluster) checkSameAnswers(seed uint64, position string) {
 	e.t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 60 {
-		if err := e.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
+		if err := e.compareAnswers(rng, gatewaytest.Question(rng, position)); err != nil {
 			e.t.Fatal(err)
 		}
 	}
@@ -210,8 +210,8 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	}
 
 	mustPublish(t, whole, evs...)
-	at := mustPublish(t, whole, gatewaytest.Events(rng, 200)...)
-	e.checkSameAnswers(1, at)
+	position := mustPublish(t, whole, gatewaytest.Events(rng, 200)...)
+	e.checkSameAnswers(1, position)
 	snapshots := e.takeSnapshots()
 
 	// Copy the data of node b after it was stopped, which flushes its stores.
@@ -244,8 +244,8 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	}
 
 	// No file may have the id now, not even one of a new snapshot.
-	at = mustPublish(t, whole, userFollowed("u1", "u2"))
-	e.checkSameAnswers(2, at)
+	position = mustPublish(t, whole, userFollowed("u1", "u2"))
+	e.checkSameAnswers(2, position)
 	if code, out, errOut := runInProcess("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
 		t.Fatal(code, out, errOut)
 	}
@@ -260,7 +260,7 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 		e.stopNode("b")
 		e.startNode("b", dir)
 		e.waitUntilServed()
-		e.checkSameAnswers(uint64(3+i), at)
+		e.checkSameAnswers(uint64(3+i), position)
 		for _, dir := range []string{dir, e.snapshotDir} {
 			if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
 				t.Errorf("%d: the id is still in %v", i, found)

@@ -30,20 +30,20 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		t.Helper()
 		checkRunMatches(t, exitOK, want, args...)
 	}
-	publishSome := func() (at string) {
+	publishSome := func() (position string) {
 		t.Helper()
 		for range 5 {
 			var err error
-			if at, err = c.publishEvents(ctx, rng); err != nil {
+			if position, err = c.publishEvents(ctx, rng); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return at
+		return position
 	}
-	checkSame := func(at string) {
+	checkSame := func(position string) {
 		t.Helper()
 		for range 40 {
-			if err := c.compareAnswers(rng, gatewaytest.Question(rng, at)); err != nil {
+			if err := c.compareAnswers(rng, gatewaytest.Question(rng, position)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -70,7 +70,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	at := publishSome()
+	position := publishSome()
 	check("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
 	check("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
 	check("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
@@ -93,7 +93,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 
 	// Call only the restored node, then all nodes.
 	others := []*callableNode{c.takeOutOfService("n0"), c.takeOutOfService("n1")}
-	checkSame(at)
+	checkSame(position)
 	c.putInService("n0", others[0].serverProcess)
 	c.putInService("n1", others[1].serverProcess)
 	checkSame(publishSome())

@@ -99,18 +99,18 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 			continue
 		}
 		for _, metric := range name.FindAllStringSubmatch(cells[1], -1) {
-			of := map[string]bool{"job": true, "instance": true}
+			metricLabels := map[string]bool{"job": true, "instance": true}
 			for _, label := range name.FindAllStringSubmatch(cells[2], -1) {
-				of[label[1]] = true
+				metricLabels[label[1]] = true
 			}
 			if strings.HasPrefix(cells[3], " (histogram)") {
-				of["le"] = true
+				metricLabels["le"] = true
 				for _, part := range []string{"_bucket", "_sum", "_count"} {
-					labels[metric[1]+part] = of
+					labels[metric[1]+part] = metricLabels
 				}
 				continue
 			}
-			labels[metric[1]] = of
+			labels[metric[1]] = metricLabels
 		}
 	}
 
@@ -133,14 +133,14 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 			t.Errorf("%s asks for no metric: %s", where, expr)
 		}
 		for _, m := range found {
-			has, ok := labels[m[1]]
+			knownLabels, ok := labels[m[1]]
 			if !ok {
 				t.Errorf("%s asks for %s, which there is not", where, m[1])
 				continue
 			}
 			used[m[1]] = true
 			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-				if !has[l[1]] {
+				if !knownLabels[l[1]] {
 					t.Errorf("%s asks for the label %s of %s, which it does not have", where, l[1], m[1])
 				}
 			}

@@ -215,7 +215,7 @@ func (n *natsWithUsers) appendEvent(t *testing.T, user string, logger *slog.Logg
 }
 
 // readLog reads all envelopes of the log.
-func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
+func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (envelopes []*events.Envelope) {
 	t.Helper()
 	head, err := log.Head(ctx)
 	if err != nil {
@@ -235,24 +235,24 @@ func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (all []*event
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	for len(all) == 0 || all[len(all)-1].Seq() < head.Last {
+	for len(envelopes) == 0 || envelopes[len(envelopes)-1].Seq() < head.Last {
 		envs, err := sub.Next(ctx, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, envs...)
+		envelopes = append(envelopes, envs...)
 	}
-	return all
+	return envelopes
 }
 
 // readEverything reads the whole log, checks a cursor, and finds a sequence by time.
 func (n *natsWithUsers) readEverything(t *testing.T, user string, logger *slog.Logger) {
 	log := n.openLog(t, user, logger)
-	all := readLog(t.Context(), t, log)
-	if len(all) < 2 {
-		t.Errorf("the log has %d envelopes", len(all))
+	envelopes := readLog(t.Context(), t, log)
+	if len(envelopes) < 2 {
+		t.Errorf("the log has %d envelopes", len(envelopes))
 	}
-	if err := log.CheckCursor(t.Context(), all[0].Cursor); err != nil {
+	if err := log.CheckCursor(t.Context(), envelopes[0].Cursor); err != nil {
 		t.Error(err)
 	}
 	if _, err := log.SeqBefore(t.Context(), time.Now()); err != nil {
@@ -279,11 +279,11 @@ func TestOnlyArchiverCanTrim(t *testing.T) {
 	n.appendEvent(t, "publisher", logger)
 	n.appendEvent(t, "publisher", logger)
 	log := n.openLog(t, "archiver", logger)
-	all := readLog(t.Context(), t, log)
-	end := all[len(all)-1].Cursor
+	envelopes := readLog(t.Context(), t, log)
+	end := envelopes[len(envelopes)-1].Cursor
 	end.WarmSeq = end.Seq
 	log.SetArchive(fixedArchiveEnd{end: end})
-	if trimmed, err := log.Trim(t.Context(), all[0].Seq()); err != nil || trimmed != 1 {
+	if trimmed, err := log.Trim(t.Context(), envelopes[0].Seq()); err != nil || trimmed != 1 {
 		t.Errorf("trimmed %d, %v", trimmed, err)
 	}
 	log = n.openLog(t, "server", logger)

@@ -174,11 +174,11 @@ func fillRedis(t *testing.T, r *redisPeer, large int) {
 			t.Fatal(err)
 		}
 	}
-	const at = 1_600_000_000_000
+	const baseTime = 1_600_000_000_000
 	for _, size := range []int{1, 10, 200, large} {
 		pipe := r.Pipeline()
 		for n := range size {
-			pipe.ZAdd(ctx, fmt.Sprintf("followers:z%d", size), goredis.Z{Score: at + float64(n) + 0.25, Member: fmt.Sprintf("u%d", n)})
+			pipe.ZAdd(ctx, fmt.Sprintf("followers:z%d", size), goredis.Z{Score: baseTime + float64(n) + 0.25, Member: fmt.Sprintf("u%d", n)})
 			if n >= 2000 {
 				continue
 			}
@@ -190,13 +190,13 @@ func fillRedis(t *testing.T, r *redisPeer, large int) {
 		_, err := pipe.Exec(ctx)
 		must(err)
 	}
-	must(r.ZAdd(ctx, "followers:bad", goredis.Z{Score: at, Member: "\xff\x00"}, goredis.Z{Score: math.Inf(1), Member: "inf"},
-		goredis.Z{Score: -5, Member: "early"}, goredis.Z{Score: at, Member: "bad"}, goredis.Z{Score: at, Member: strings.Repeat("x", 129)}).Err())
+	must(r.ZAdd(ctx, "followers:bad", goredis.Z{Score: baseTime, Member: "\xff\x00"}, goredis.Z{Score: math.Inf(1), Member: "inf"},
+		goredis.Z{Score: -5, Member: "early"}, goredis.Z{Score: baseTime, Member: "bad"}, goredis.Z{Score: baseTime, Member: strings.Repeat("x", 129)}).Err())
 	must(r.Set(ctx, "followers:string", "x", 0).Err())
 	must(r.Set(ctx, "session:1", "x", 0).Err())
 	must(r.SAdd(ctx, "blocks:u1", "z10").Err()) // this ends the follow of u1
 	for n := range 50 {
-		must(r.ZAdd(ctx, fmt.Sprintf("followers:gone%d", n), goredis.Z{Score: at, Member: "u1"}).Err())
+		must(r.ZAdd(ctx, fmt.Sprintf("followers:gone%d", n), goredis.Z{Score: baseTime, Member: "u1"}).Err())
 		must(r.PExpire(ctx, fmt.Sprintf("followers:gone%d", n), time.Millisecond).Err())
 	}
 
@@ -234,9 +234,9 @@ func TestRedisImportContinuesAndIsComplete(t *testing.T) {
 		t.Errorf("found %d, want %d; rejected %d, want 6", got.Found, want, got.Rejected)
 	}
 
-	again := i.run(0, "--compare")
-	if again.New != 0 || again.Gone != 0 || again.Found != got.Found {
-		t.Errorf("the second run: %+v", again)
+	secondRun := i.run(0, "--compare")
+	if secondRun.New != 0 || secondRun.Gone != 0 || secondRun.Found != got.Found {
+		t.Errorf("the second run: %+v", secondRun)
 	}
 
 	ctx := t.Context()
@@ -281,8 +281,8 @@ func TestRedisBoardWithoutTitleIsImported(t *testing.T) {
 		t.Fatal(err)
 	}
 	const lost = `difference: boards:ann no id=x: Redis has it, skein cannot: rule 1: board_created.board.board_id must be`
-	for _, most := range []string{"0", "33%"} {
-		if got := i.run(1, "--compare-only", "--max-rejects", most); !strings.Contains(got.Text, lost) ||
+	for _, maxRejects := range []string{"0", "33%"} {
+		if got := i.run(1, "--compare-only", "--max-rejects", maxRejects); !strings.Contains(got.Text, lost) ||
 			!strings.Contains(got.Text, "1 of 3 records were rejected, and --max-rejects allows only 0") {
 			t.Errorf("a board that was lost:\n%s", got.Text)
 		}

@@ -616,8 +616,8 @@ func (r *replicas) killAndEmptyProcess(ctx context.Context, t *testing.T) {
 		t.Errorf("rows that were folded live, and rows that were rebuilt (-live +rebuilt):\n%s", gocmp.Diff(lines[0], lines[1]))
 	}
 	t.Logf("%d rows, the same in both", bytes.Count(stores[0], []byte("\n")))
-	if at := storePosition(ctx, t, killed); at <= storedAt {
-		t.Errorf("after a graceful stop the store is at position %d, expected more than %d", at, storedAt)
+	if stoppedAt := storePosition(ctx, t, killed); stoppedAt <= storedAt {
+		t.Errorf("after a graceful stop the store is at position %d, expected more than %d", stoppedAt, storedAt)
 	}
 }
 

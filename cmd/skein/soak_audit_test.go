@@ -109,8 +109,8 @@ func (g eventGenerator) nextEvent() *skeinv1.Event {
 	case n < 95 && g.random.IntN(5) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}}
 	}
-	at := timestamppb.New(time.Unix(g.random.Int64N(2e9), 0))
-	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: at}}}
+	readTime := timestamppb.New(time.Unix(g.random.Int64N(2e9), 0))
+	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: readTime}}}
 }
 
 // pinEvent returns a new pin of a, perhaps a repin of a pin of b.

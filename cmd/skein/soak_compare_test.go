@@ -138,7 +138,7 @@ func (w *soakWriter) pageSize() int32 { return int32([...]int{3, 5, 100}[w.rando
 func (w *soakWriter) compareFollowers(ctx context.Context, user string) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, AtLeast: w.lastPosition, PageSize: w.pageSize()}
 	var got []string
-	for more := true; more; more = req.PageToken != "" {
+	for hasMore := true; hasMore; hasMore = req.PageToken != "" {
 		res := askUntilAnswered(ctx, w, "ListFollowers", func(c *command.Client) command.Method[skeinv1.ListFollowersRequest, skeinv1.ListFollowersResponse] {
 			return c.Graph().ListFollowers
 		}, req)
@@ -157,7 +157,7 @@ func (w *soakWriter) compareFollowers(ctx context.Context, user string) {
 func (w *soakWriter) compareFollowing(ctx context.Context, user string) {
 	req := &skeinv1.ListFollowingRequest{UserId: user, AtLeast: w.lastPosition, PageSize: w.pageSize()}
 	var got []string
-	for more := true; more; more = req.PageToken != "" {
+	for hasMore := true; hasMore; hasMore = req.PageToken != "" {
 		res := askUntilAnswered(ctx, w, "ListFollowing", func(c *command.Client) command.Method[skeinv1.ListFollowingRequest, skeinv1.ListFollowingResponse] {
 			return c.Graph().ListFollowing
 		}, req)
@@ -238,7 +238,7 @@ func (w *soakWriter) comparePins(ctx context.Context, owner string) {
 		Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: owner}, AtLeast: w.lastPosition, PageSize: 5 * w.pageSize(),
 	}
 	var got []string
-	for more := true; more; more = req.PageToken != "" {
+	for hasMore := true; hasMore; hasMore = req.PageToken != "" {
 		res := askUntilAnswered(ctx, w, "ListPins", func(c *command.Client) command.Method[skeinv1.ListPinsRequest, skeinv1.ListPinsResponse] {
 			return c.Feed().ListPins
 		}, req)

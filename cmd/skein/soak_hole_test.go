@@ -65,19 +65,19 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	}
 
 	// Repair the log in one of two ways.
-	way := "the file brought back"
+	repair := "the file brought back"
 	want := []uint32{1, 1, 1}
 	if e.random.IntN(2) == 0 {
 		err = errors.Join(e.process.stopGracefully(), restoreFlipped(keep), e.process.start())
 	} else {
-		way, want = "accepted", []uint32{1, 0, 1}
+		repair, want = "accepted", []uint32{1, 0, 1}
 		err = e.acceptHole(lost)
 	}
 	if err != nil {
 		return "", err
 	}
 	err = eventually(e.ctx, func(ctx context.Context) error { return e.checkLikes(ctx, items, want) })
-	return fmt.Sprintf("envelope %d: held, refused; %s", lost, way), errors.Join(err, e.waitUntilHealthy(), e.removeDamagedCopies())
+	return fmt.Sprintf("envelope %d: held, refused; %s", lost, repair), errors.Join(err, e.waitUntilHealthy(), e.removeDamagedCopies())
 }
 
 // publishLike publishes a like of an item and waits until it is visible.

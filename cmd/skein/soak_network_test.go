@@ -43,15 +43,15 @@ func newNetwork(t *testing.T, nodes int) *testNetwork {
 		}
 	})
 
-	in := "-n " + w.switchNamespace() + " "
+	inBridge := "-n " + w.switchNamespace() + " "
 	commands := []string{
-		"netns add " + w.switchNamespace(), in + "link add br0 type bridge", in + "link set br0 up",
-		"link add " + w.hostInterface() + " type veth peer name host netns " + w.switchNamespace(), in + "link set host master br0 up",
+		"netns add " + w.switchNamespace(), inBridge + "link add br0 type bridge", inBridge + "link set br0 up",
+		"link add " + w.hostInterface() + " type veth peer name host netns " + w.switchNamespace(), inBridge + "link set host master br0 up",
 		"addr add " + w.hostAddr() + "/24 dev " + w.hostInterface(), "link set " + w.hostInterface() + " up",
 	}
 	for i, ns := range w.namespaces() {
 		commands = append(commands,
-			"netns add "+ns, in+"link add "+w.cableName(i)+" type veth peer name eth0 netns "+ns, in+"link set "+w.cableName(i)+" master br0 up",
+			"netns add "+ns, inBridge+"link add "+w.cableName(i)+" type veth peer name eth0 netns "+ns, inBridge+"link set "+w.cableName(i)+" master br0 up",
 			"-n "+ns+" addr add "+w.nodeAddr(i)+"/24 dev eth0", "-n "+ns+" link set eth0 up", "-n "+ns+" link set lo up")
 	}
 

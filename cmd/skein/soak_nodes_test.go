@@ -281,8 +281,8 @@ func (n *soakNodes) drainAndUndo() (string, error) {
 	err := n.drainNode(i)
 	if err == nil {
 		err = n.poll(func() error {
-			if left := n.servedPartitions(i); left > 0 {
-				return fmt.Errorf("%s still serves %d partitions", nodeName(i), left)
+			if remaining := n.servedPartitions(i); remaining > 0 {
+				return fmt.Errorf("%s still serves %d partitions", nodeName(i), remaining)
 			}
 			return nil
 		})

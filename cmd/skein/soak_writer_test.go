@@ -236,11 +236,11 @@ func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *
 		}))
 		if err == nil {
 			c := res.Msg.GetCounters()
-			first, last, both := c[0].GetPlayCount(), c[1].GetPlayCount(), c[2].GetPlayCount()
-			whole := first == last && both == first+last
-			if most := w.startedBatches.Load(); !whole && !w.soak.mixesPositions || max(first, last) > most || both > 2*most {
+			first, last, markerPlays := c[0].GetPlayCount(), c[1].GetPlayCount(), c[2].GetPlayCount()
+			isWhole := first == last && markerPlays == first+last
+			if maxBatches := w.startedBatches.Load(); !isWhole && !w.soak.mixesPositions || max(first, last) > maxBatches || markerPlays > 2*maxBatches {
 				w.soak.reportFinding(isWrong, "%s: of %d batches it shows %d beginnings, %d ends, %d of both at %s", w.name, w.startedBatches.Load(),
-					first, last, both, res.Msg.GetPosition())
+					first, last, markerPlays, res.Msg.GetPosition())
 			}
 		}
 	}

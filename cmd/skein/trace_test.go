@@ -35,9 +35,9 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, of := range sent.GetResourceSpans() {
-		for _, in := range of.GetScopeSpans() {
-			c.spans = append(c.spans, in.GetSpans()...)
+	for _, resourceSpans := range sent.GetResourceSpans() {
+		for _, scopeSpans := range resourceSpans.GetScopeSpans() {
+			c.spans = append(c.spans, scopeSpans.GetSpans()...)
 		}
 	}
 }
