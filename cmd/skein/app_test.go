@@ -194,7 +194,8 @@ type pairFacts struct {
 // liveFact is a follow or an unfollow that was published live.
 type liveFact struct {
 	isFollow bool
-	// publishedAt is the time right before the call. The log gives the event its own time, a little later.
+	// publishedAt is the time right before the call. The log gives the event its own time, a little
+	// later.
 	publishedAt events.Micros
 }
 

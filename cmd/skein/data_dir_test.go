@@ -18,8 +18,8 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	}
 
 	data := stopping.dataDir()
-	// Rename the directory, because removing its files one by one would race with the process. A link
-	// gives the next process the same path.
+	// Rename the directory, because removing its files one by one would race with the process. A
+	// link gives the next process the same path.
 	if err := os.Rename(data, data+"-removed"); err != nil {
 		t.Fatal(err)
 	}

@@ -216,8 +216,8 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 
 	d.kill()
 
-	// Start it twice without a free byte: it waits for space, and is killed again. A small reserve lets
-	// it continue later, once the fillers are removed.
+	// Start it twice without a free byte: it waits for space, and is killed again. A small reserve
+	// lets it continue later, once the fillers are removed.
 	d.flags[1] = "8MiB"
 	for range 2 {
 		if err := d.launch(d.ctx); err != nil {

@@ -17,7 +17,8 @@ var (
 	docCode    = regexp.MustCompile("`([^`\n]+)`")
 	docHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	docFence   = regexp.MustCompile("(?ms)^ *```\\w*\n(.*?)^ *```$")
-	// docPath is what can be nothing but a file or directory of the repository; docFile a Go file without its directory.
+	// docPath is what can be nothing but a file or directory of the repository; docFile a Go file
+	// without its directory.
 	docPath = regexp.MustCompile(`^(\./)?(cmd|docs|events|gateway|projections|proto|replay|\.ci)/[\w./*-]+$`)
 	docFile = regexp.MustCompile(`^[\w/]+\.go$`)
 	docTest = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*`)

@@ -34,8 +34,8 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	}
 	e.api = e.server.newClient()
 
-	// The oldest segment of the archive names all users who may be erased, so every erasure replaces
-	// the segment.
+	// The oldest segment of the archive names all users who may be erased, so every erasure
+	// replaces the segment.
 	const mostUsers, followed = 100, 20
 	var evs []*skeinv1.Event
 	for i := range mostUsers {
@@ -65,7 +65,8 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 
 	for _, point := range points {
 		killed := false
-		// An erasure may pass the point before the test sees the file. Then try with two more users.
+		// An erasure may pass the point before the test sees the file. Then try with two more
+		// users.
 		for !killed {
 			if len(e.erased) == mostUsers {
 				t.Fatalf("no erasure was killed when %s", point.name)

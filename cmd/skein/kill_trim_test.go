@@ -68,8 +68,8 @@ func writeOldLog(t *testing.T) *oldLog {
 	t.Helper()
 	o := &oldLog{dir: t.TempDir(), createdAt: time.Now()}
 
-	// The embedded server starts one clock for the whole process with the first log. That clock must
-	// not be the fake clock of the bubble, so open a log outside first.
+	// The embedded server starts one clock for the whole process with the first log. That clock
+	// must not be the fake clock of the bubble, so open a log outside first.
 	outside, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
@@ -306,9 +306,9 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 		}
 
 		r := trimRound{log: o, addr: addr, dir: t.TempDir()}
-		// A third of the kills come at any moment until shortly after the first trim, a third after the
-		// first segment was sealed, when trimming comes next, and a third after the first trim, while
-		// one envelope after the other is trimmed.
+		// A third of the kills come at any moment until shortly after the first trim, a third after
+		// the first segment was sealed, when trimming comes next, and a third after the first trim,
+		// while one envelope after the other is trimmed.
 		point := killPoint{delay: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(timeToTrim))}
 		switch n % 3 {
 		case 1:

@@ -30,8 +30,8 @@ const (
 func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 	for _, tt := range []struct {
 		memory string
-		// maxResident and after are the most that may be resident, at any time and two minutes after the
-		// work, in bytes.
+		// maxResident and maxResidentAfter are the most that may be resident, at any time and two
+		// minutes after the work, in bytes.
 		maxResident, maxResidentAfter int64
 	}{
 		{"512MiB", 512 << 20, 448 << 20},

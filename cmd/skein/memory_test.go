@@ -18,8 +18,8 @@ import (
 // that flags that are given override these parts.
 func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
-	// Rebuilds and verifications run in worker processes, so their memory is not part of the limit of
-	// this process.
+	// Rebuilds and verifications run in worker processes, so their memory is not part of the limit
+	// of this process.
 	shared := func(limit, cache, queries, ring, rebuild, shadow, requests int64) service.Memory {
 		return service.Memory{Limit: limit - rebuild - shadow, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
 	}

@@ -199,7 +199,8 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 		evs = append(evs, userFollowed(user, fmt.Sprint("u", i)), userFollowed(fmt.Sprint("u", i), user))
 	}
 	for i := range 60 {
-		// Random bytes keep the tables from being compressed, so that the id can be found in the files.
+		// Random bytes keep the tables from being compressed, so that the id can be found in the
+		// files.
 		attributes := make([]byte, 250)
 		for i := range attributes {
 			attributes[i] = byte(rng.Uint32())

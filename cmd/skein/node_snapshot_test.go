@@ -51,8 +51,8 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 
 	publishSome()
 	// Lose the node that joined last. It has never had all partitions, as the first node had before
-	// the others joined, and only a store with a part of the partitions is refused to a process that
-	// is not a node.
+	// the others joined, and only a store with a part of the partitions is refused to a process
+	// that is not a node.
 	const lost = "n2"
 	own := filepath.Join(target, "nodes", lost)
 	for name, s := range c.inService {
@@ -99,8 +99,8 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	checkSame(publishSome())
 
 	for _, s := range c.inService {
-		// The restored node gets its partitions back, and a verification is refused if the partitions
-		// of the node change meanwhile.
+		// The restored node gets its partitions back, and a verification is refused if the
+		// partitions of the node change meanwhile.
 		waitUntil(ctx, t, func(context.Context) error {
 			code, out, errOut := runInProcess("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
 			if code == exitOK || !strings.Contains(errOut, "holds other partitions than when the verification began") {

@@ -384,8 +384,8 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 		refused := make(chan string, 1)
 		nc := n.connect(user, inboxPrefix(user), func(err error) { refused <- err.Error() })
 
-		// The server reports refusals in order. So a subject was permitted if it was not refused before
-		// the last subject, which is always refused.
+		// The server reports refusals in order. So a subject was permitted if it was not refused
+		// before the last subject, which is always refused.
 		isForbidden := func(send func() error) bool {
 			t.Helper()
 			const last = "nobody.may"

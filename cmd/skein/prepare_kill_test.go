@@ -62,7 +62,8 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	playCount := plays / 300 // of item i0
 	for _, point := range points {
 		for !killWhenFilesAppear(t, prepare(), filepath.Join(prepared, point.files), point.count) {
-			// The command ended before the test saw the files. Remove what it has prepared, and try again.
+			// The command ended before the test saw the files. Remove what it has prepared, and try
+			// again.
 			if err := errors.Join(ctx.Err(), os.RemoveAll(filepath.Dir(prepared))); err != nil {
 				t.Fatalf("%d %s: %v", point.count, point.files, err)
 			}

@@ -16,8 +16,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// startNATS starts a NATS server with JetStream, and with users if any are given. The server stops at
-// the end of the test, or earlier if the test stops it itself.
+// startNATS starts a NATS server with JetStream, and with users if any are given. The server stops
+// at the end of the test, or earlier if the test stops it itself.
 func startNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
 	t.Helper()
 	ns, err := natsserver.NewServer(&natsserver.Options{

@@ -183,8 +183,8 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 		t.Errorf("moved: %v, %v", moved, err)
 	}
 
-	// Lose the log. A service that does not find its log leaves an empty directory behind, as does an
-	// interrupted restore.
+	// Lose the log. A service that does not find its log leaves an empty directory behind, as does
+	// an interrupted restore.
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}

@@ -195,8 +195,8 @@ type followLoad struct {
 
 	// calls counts all calls, and failovers those that were made again at the other address.
 	calls, failovers atomic.Int64
-	// ackedFollowers are the followers whose follow was acknowledged, and slowest the longest calls,
-	// of each writer.
+	// ackedFollowers are the followers whose follow was acknowledged, and slowest the longest
+	// calls, of each writer.
 	ackedFollowers [8][]string
 	slowest        [8]struct{ publish, read time.Duration }
 	// repeatedFollowers are the followers whose follow was published twice with one event id.

@@ -232,7 +232,8 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*duration+5*waitLimit)
 	defer cancel()
 	inboxSettings := inbox.DefaultSettings()
-	// With these limits some authors are pushed, others are merged on reads, and inboxes are trimmed.
+	// With these limits some authors are pushed, others are merged on reads, and inboxes are
+	// trimmed.
 	inboxSettings.Threshold, inboxSettings.Keep = 20, 50
 
 	var running *service.Service

@@ -162,7 +162,8 @@ func (e *soakEmbedded) failFsync() (string, error) {
 // loseStores removes all stores and does what the documentation says: restore the latest snapshot,
 // and start the process.
 func (e *soakEmbedded) loseStores() (string, error) {
-	// A snapshot that a kill has interrupted bars others for three minutes. This call waits for that.
+	// A snapshot that a kill has interrupted bars others for three minutes. This call waits for
+	// that.
 	if _, err := e.takeSnapshot(e.ctx); err != nil {
 		return "", err
 	}

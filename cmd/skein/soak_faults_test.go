@@ -257,7 +257,8 @@ func (c *faultSoak) finish(foundNothing bool, verifyStores func() (string, error
 		c.t.Error(err)
 	}
 
-	// While the gate is held, no batch is under way, so the log does not grow during the verification.
+	// While the gate is held, no batch is under way, so the log does not grow during the
+	// verification.
 	c.traffic.publishGate.Lock()
 	took := time.Since(c.began)
 	report, err := verifyStores()

@@ -35,7 +35,8 @@ func newNetwork(t *testing.T, nodes int) *testNetwork {
 	pid := os.Getpid()
 	w := &testNetwork{name: fmt.Sprint("sk", pid), prefix: fmt.Sprintf("10.%d.%d.", 64+pid/256%128, pid%256), nodes: nodes}
 	t.Cleanup(func() {
-		// Interfaces disappear with their namespaces, and the interface of the host with its other end.
+		// Interfaces disappear with their namespaces, and the interface of the host with its other
+		// end.
 		for _, ns := range append(w.namespaces(), w.switchNamespace()) {
 			if _, err := ip("netns del " + ns); err != nil {
 				t.Error(err)

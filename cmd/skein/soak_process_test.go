@@ -76,7 +76,8 @@ func (p *soakProcess) launch() error {
 func (p *soakProcess) waitAndRestart(cmd *exec.Cmd, over chan struct{}) {
 	_ = cmd.Wait()
 	p.mu.Lock()
-	// Read this before the test learns of the end, because the test may then start the process again.
+	// Read this before the test learns of the end, because the test may then start the process
+	// again.
 	unexpected := p.shouldRun
 	close(over)
 	p.mu.Unlock()
