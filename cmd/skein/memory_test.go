@@ -35,26 +35,28 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 		{"50%", "50%", "0", "16MiB", 4 * gib, true, shared(2*gib-2*gib/10, gib, 0, 32*mib, 16*mib, 128*mib, 256*mib)},
 		{"10%", "auto", "1MiB", "auto", gib, true, shared(192*mib, 64*mib, mib, 16*mib, 32*mib, 16*mib, 32*mib)},
 	} {
-		var memory, cache, queries, rebuild memorySetting
-		for _, s := range []struct {
-			text string
-			of   *memorySetting
-		}{{tt.memory, &memory}, {tt.cache, &cache}, {tt.queries, &queries}, {tt.rebuild, &rebuild}} {
-			if err := s.of.UnmarshalText([]byte(s.text)); err != nil {
+		t.Run(fmt.Sprintf("%s of %d bytes", tt.memory, tt.available), func(t *testing.T) {
+			var memory, cache, queries, rebuild memorySetting
+			for _, s := range []struct {
+				text string
+				of   *memorySetting
+			}{{tt.memory, &memory}, {tt.cache, &cache}, {tt.queries, &queries}, {tt.rebuild, &rebuild}} {
+				if err := s.of.UnmarshalText([]byte(s.text)); err != nil {
+					t.Fatal(err)
+				}
+				if s.of.String() != s.text {
+					t.Errorf("%s is printed as %v", s.text, s.of)
+				}
+			}
+
+			total, err := totalMemory(memory, tt.available)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if s.of.String() != s.text {
-				t.Errorf("%s is printed as %v", s.text, s.of)
+			if plan, err := planMemory(total, tt.static, cache, queries, rebuild); err != nil || plan != tt.want {
+				t.Errorf("got %+v, %v, expected %+v", plan, err, tt.want)
 			}
-		}
-
-		total, err := totalMemory(memory, tt.available)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if plan, err := planMemory(total, tt.static, cache, queries, rebuild); err != nil || plan != tt.want {
-			t.Errorf("%+v: %+v, %v", tt, plan, err)
-		}
+		})
 	}
 }
 
@@ -123,19 +125,21 @@ func TestAvailableMemoryIsTheLowestLimit(t *testing.T) {
 			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "3145728\n",
 		}, 3 << 20},
 	} {
-		root := t.TempDir()
-		for file, text := range tt.files {
-			file = filepath.Join(root, file)
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range tt.files {
+				file = filepath.Join(root, file)
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
+			if got := availableMemory(tt.machine, root); got != tt.want {
+				t.Errorf("got %d bytes, expected %d", got, tt.want)
 			}
-		}
-		if got := availableMemory(tt.machine, root); got != tt.want {
-			t.Errorf("%s: got %d bytes, expected %d", name, got, tt.want)
-		}
+		})
 	}
 }
 

@@ -47,7 +47,7 @@ func (w *soakWriter) compareList(what string, want, got []string) {
 			kind = isLost
 		}
 	}
-	w.soak.reportFinding(kind, "%s at %s: %s (-ledger +answer):\n%s", w.name, w.lastPosition, what, gocmp.Diff(want, got))
+	w.soak.reportFinding(kind, "%s at %s: %s (-expected +answer):\n%s", w.name, w.lastPosition, what, gocmp.Diff(want, got))
 }
 
 // compareCount compares a count with the expected one. A count that is too low is a lost event.
@@ -325,7 +325,7 @@ func (w *soakWriter) compareCounts(ctx context.Context) {
 				got.GetFollowerCount() < want[i].GetFollowerCount() || likeCount(got) < likeCount(want[i]) {
 				kind = isLost
 			}
-			w.soak.reportFinding(kind, "%s at %s: counts of %s (-ledger +answer):\n%s", w.name, w.lastPosition, names[i], diff)
+			w.soak.reportFinding(kind, "%s at %s: counts of %s (-expected +answer):\n%s", w.name, w.lastPosition, names[i], diff)
 		}
 	}
 }

@@ -167,9 +167,9 @@ func (n *soakNodes) checkTwoCopies(seq uint64, without ...string) error {
 
 // thenWaitForCopies returns a function that injects a fault, and waits afterwards until each
 // partition has two copies.
-func (n *soakNodes) thenWaitForCopies(strike func() (string, error)) func() (string, error) {
+func (n *soakNodes) thenWaitForCopies(inject func() (string, error)) func() (string, error) {
 	return func() (string, error) {
-		proof, err := strike()
+		proof, err := inject()
 		if err != nil {
 			return "", err
 		}
