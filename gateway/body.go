@@ -68,7 +68,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		p = p[:b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
+	b.left -= int64(n)
+	if b.left < 0 {
 		return 0, b.s.tooLargeError("").ConnectError()
 	}
 	if f := b.memory.Hold(admission.HeldPerByte * int64(n)); f != nil {
@@ -256,7 +257,8 @@ func (z *boundedGzip) Reset(r io.Reader) error {
 // Read is part of [io.Reader].
 func (z *boundedGzip) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p[:min(len(p), z.left+1)])
-	if z.left -= n; z.left < 0 {
+	z.left -= n
+	if z.left < 0 {
 		return 0, z.s.tooLargeError(" once it is inflated").ConnectError()
 	}
 	return n, err

@@ -47,7 +47,8 @@ func (s *Server) mount() error {
 }
 
 func (s *Server) mountEvents() {
-	e, a := s.events, s.admin
+	e := s.events
+	a := s.admin
 	mountUnaryByHand(s, connectv1.EventServicePublishProcedure, eventservice.ValidatePublish, e.Publish)
 	watch := mountStream(s, connectv1.EventServiceWatchProcedure, eventservice.ValidateWatch, e.Watch)
 	mountForBrowsers(watch, func(req *skeinv1.WatchRequest, position string) { req.After = position })

@@ -122,7 +122,9 @@ func concealPrivateCounts() binding {
 		counts, _ := res.(*skeinv1.BatchGetFollowCountsResponse)
 		for _, c := range counts.GetUsers() {
 			if c.GetUserId() != user {
-				c.ExcludedBoardCount, c.BlockedCount, c.MutedCount = 0, 0, 0
+				c.ExcludedBoardCount = 0
+				c.BlockedCount = 0
+				c.MutedCount = 0
 			}
 		}
 		for _, c := range counts.GetBoards() {

@@ -46,7 +46,8 @@ func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), 
 	// The file times are read before the files are, so that the next check notices a change in
 	// between.
 	var err error
-	if r.lastFiles, err = r.statFiles(); err != nil {
+	r.lastFiles, err = r.statFiles()
+	if err != nil {
 		return nil, err
 	}
 	first, err := load()
@@ -101,7 +102,8 @@ func (r *reloader[T]) statFiles() ([]fs.FileInfo, error) {
 	infos := make([]fs.FileInfo, len(r.files))
 	for i, name := range r.files {
 		var err error
-		if infos[i], err = os.Stat(name); err != nil {
+		infos[i], err = os.Stat(name)
+		if err != nil {
 			return nil, err
 		}
 	}

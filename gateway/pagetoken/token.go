@@ -100,7 +100,8 @@ func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 		return t, ErrDamaged
 	}
 
-	if t, err = parseToken(rest[keyIDBytes:]); err != nil {
+	t, err = parseToken(rest[keyIDBytes:])
+	if err != nil {
 		return t, err
 	}
 	if t.List != list {

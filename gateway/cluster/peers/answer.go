@@ -138,7 +138,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		p = p[:*b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)
-	if *b.left -= int64(n); *b.left < 0 {
+	*b.left -= int64(n)
+	if *b.left < 0 {
 		return 0, badAnswer(b.node, "gave an answer that is too large: at most "+events.FormatSize(maxAnswerBytes)+", and "+
 			events.FormatSize(maxMessageBytes)+" for a message of a stream")
 	}

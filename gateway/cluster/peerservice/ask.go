@@ -49,7 +49,8 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
-		if res.Answers[i], err = a.answer(ctx, q); err != nil {
+		res.Answers[i], err = a.answer(ctx, q)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +103,8 @@ func (a *askRun) openGraph(ctx context.Context) (err error) {
 	if a.graph != nil {
 		return nil
 	}
-	if a.graph, err = a.service.OpenGraph(ctx, nil, a.demand); err != nil {
+	a.graph, err = a.service.OpenGraph(ctx, nil, a.demand)
+	if err != nil {
 		return err
 	}
 	return a.checkStoreView(&a.graph.StoreView)
@@ -113,7 +115,8 @@ func (a *askRun) openInbox(ctx context.Context) (err error) {
 	if a.inbox != nil {
 		return nil
 	}
-	if a.inbox, err = a.service.OpenInbox(ctx, nil, a.demand); err != nil {
+	a.inbox, err = a.service.OpenInbox(ctx, nil, a.demand)
+	if err != nil {
 		return err
 	}
 	return a.checkStoreView(&a.inbox.StoreView)
@@ -124,7 +127,8 @@ func (a *askRun) openCounters(ctx context.Context) (err error) {
 	if a.counters != nil {
 		return nil
 	}
-	if a.counters, err = a.service.OpenCounters(ctx, nil, a.demand); err != nil {
+	a.counters, err = a.service.OpenCounters(ctx, nil, a.demand)
+	if err != nil {
 		return err
 	}
 	return a.checkStoreView(&a.counters.StoreView)

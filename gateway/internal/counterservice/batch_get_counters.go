@@ -60,7 +60,8 @@ func (s *Service) BatchGetCounters(
 	// Counts of items need no view of the graph.
 	var relations *views.Graph // nil if no key needs it
 	if needsGraph(req.GetKeys()) {
-		if relations, err = s.OpenGraph(ctx, info, atLeast); err != nil {
+		relations, err = s.OpenGraph(ctx, info, atLeast)
+		if err != nil {
 			return nil, err
 		}
 		defer relations.Close()

@@ -56,7 +56,8 @@ func (s *Service) ListReactors(
 	opened := []*views.StoreView{&r.StoreView}
 	var relations *views.Graph // nil means that all reactors are listed
 	if req.GetViewerId() != "" {
-		if relations, err = s.OpenGraph(ctx, info, start.AtLeast, start.Token); err != nil {
+		relations, err = s.OpenGraph(ctx, info, start.AtLeast, start.Token)
+		if err != nil {
 			return nil, err
 		}
 		defer relations.Close()
@@ -84,7 +85,8 @@ func (s *Service) ListReactors(
 		if err != nil {
 			return nil, start.Token.TokenError(err)
 		}
-		if visible, err = appendVisible(ctx, visible, part.Reactors, relations, req.GetViewerId()); err != nil {
+		visible, err = appendVisible(ctx, visible, part.Reactors, relations, req.GetViewerId())
+		if err != nil {
 			return nil, err
 		}
 		total = part.Total

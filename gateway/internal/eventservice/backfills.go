@@ -96,7 +96,8 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 		// If the store did not get there in time, the offset counts as 0. Publish works while a
 		// projection is behind, and at worst does not report a repeat.
 		if waitErr == nil {
-			if offset, _, err = highestOffset(store, key); err != nil {
+			offset, _, err = highestOffset(store, key)
+			if err != nil {
 				return err
 			}
 		}
@@ -140,7 +141,8 @@ func (c *backfillChecker) readGraph(backfills []*events.CheckedEvent) error {
 	listed := map[string]bool{"": true} // an event without a peer
 	for _, ev := range backfills {
 		if _, known := c.closed[ev.Source]; !known {
-			if c.closed[ev.Source], err = store.BackfillsClosed(view, ev.Source); err != nil {
+			c.closed[ev.Source], err = store.BackfillsClosed(view, ev.Source)
+			if err != nil {
 				return err
 			}
 		}

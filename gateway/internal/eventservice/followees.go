@@ -94,7 +94,8 @@ func (s *Service) refuseAllOverLimit(
 		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
-		if f.total, err = r.Followees(f.user); err != nil {
+		f.total, err = r.Followees(f.user)
+		if err != nil {
 			return nil, err
 		}
 

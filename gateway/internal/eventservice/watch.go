@@ -125,7 +125,8 @@ func (s *Service) startOfWatch(ctx context.Context, after string) (start events.
 		}
 		start.Position = s.Log.Position(seq)
 	default:
-		if start, err = events.ParseEventPosition(after); err != nil {
+		start, err = events.ParseEventPosition(after)
+		if err != nil {
 			return start, c, d.InvalidError("is no position: send the position of an answer exactly as it came", err)
 		}
 		if err := d.PositionError(s.Log.CheckPosition(ctx, start.Position)); err != nil {

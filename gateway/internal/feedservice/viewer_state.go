@@ -121,19 +121,23 @@ func (s *Service) openViewerStores(ctx context.Context, info *call.Info, atLeast
 
 // open opens the stores one after the other. If one fails, those before it stay open.
 func (v *viewerStores) open(ctx context.Context, s *Service, info *call.Info, atLeast views.Demand) (err error) {
-	if v.pins, err = s.OpenInbox(ctx, info, atLeast); err != nil {
+	v.pins, err = s.OpenInbox(ctx, info, atLeast)
+	if err != nil {
 		return err
 	}
 	v.opened = append(v.opened, &v.pins.StoreView)
-	if v.relations, err = s.OpenGraph(ctx, info, atLeast); err != nil {
+	v.relations, err = s.OpenGraph(ctx, info, atLeast)
+	if err != nil {
 		return err
 	}
 	v.opened = append(v.opened, &v.relations.StoreView)
-	if v.seen, err = s.OpenSeen(ctx, info, atLeast); err != nil {
+	v.seen, err = s.OpenSeen(ctx, info, atLeast)
+	if err != nil {
 		return err
 	}
 	v.opened = append(v.opened, &v.seen.StoreView)
-	if v.counters, err = s.OpenCounters(ctx, info, atLeast); err != nil {
+	v.counters, err = s.OpenCounters(ctx, info, atLeast)
+	if err != nil {
 		return err
 	}
 	v.opened = append(v.opened, &v.counters.StoreView)
@@ -227,7 +231,8 @@ func (v *viewerStores) fillSeen(req *skeinv1.BatchGetViewerStateRequest, states 
 	for _, i := range stateOfItem {
 		states[i].Seen = true
 		states[i].Served = wasServed[states[i].ItemId]
-		if states[i].Hidden, err = v.seen.HidesItem(viewer, states[i].ItemId); err != nil {
+		states[i].Hidden, err = v.seen.HidesItem(viewer, states[i].ItemId)
+		if err != nil {
 			return err
 		}
 	}

@@ -53,7 +53,8 @@ func (s *Service) ScanFollowers(
 	for isFirst := true; ; isFirst = false {
 		var info call.Info
 		var res *skeinv1.ScanFollowersResponse
-		if res, cursor, err = s.scanPart(ctx, &info, l, cursor, atLeast, token); err != nil {
+		res, cursor, err = s.scanPart(ctx, &info, l, cursor, atLeast, token)
+		if err != nil {
 			return err
 		}
 		if isFirst {

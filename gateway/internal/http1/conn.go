@@ -213,7 +213,8 @@ func (c *conn) awaitRequest() bool {
 	}
 
 	n, err := c.netConn.Read(c.buf)
-	c.end, c.readErr = n, err
+	c.end = n
+	c.readErr = err
 	return c.state.CompareAndSwap(before, stateBusy) && (n > 0 || err == nil)
 }
 
@@ -310,7 +311,8 @@ func (c *conn) setReadDeadline(deadline time.Time, slack time.Duration) {
 // They may be early by a second, or an eighth for short timeouts: setting them after each call
 // would cost more than the call's parsing.
 func (c *conn) renewDeadlines(now time.Time) {
-	idle, write := c.loop.NetHTTP.IdleTimeout, c.loop.WriteTimeout
+	idle := c.loop.NetHTTP.IdleTimeout
+	write := c.loop.WriteTimeout
 	c.setReadDeadline(now.Add(idle), min(time.Second, idle/8))
 	if deadline := now.Add(write); deadline.Sub(c.writeDeadline) > min(time.Second, write/8) {
 		c.writeDeadline = deadline

@@ -177,7 +177,8 @@ func (h *Head) parseHeader(line []byte) bool {
 	if colon <= 0 {
 		return false
 	}
-	name, value := line[:colon], trimSpace(line[colon+1:])
+	name := line[:colon]
+	value := trimSpace(line[colon+1:])
 	for _, c := range name {
 		if !isTokenByte(c) {
 			return false
