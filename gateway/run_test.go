@@ -65,7 +65,7 @@ func TestShutdownLosesNothing(t *testing.T) {
 	if err := w.store.WaitFor(t.Context(), head.Last); err != nil {
 		t.Fatal(err)
 	}
-	r, err := w.server.views.Open(t.Context(), nil)
+	r, err := w.server.views.OpenGraph(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

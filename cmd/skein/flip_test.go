@@ -25,7 +25,7 @@ func flipBit(dir, text string, n int, savePath string) error {
 		// Find the nth occurrence, or count down the occurrences in this file.
 		data, offset := bytes.Clone(content), 0
 		for ; n > 0; n-- {
-			next := bytes.Index(data[at:], []byte(text))
+			next := bytes.Index(data[offset:], []byte(text))
 			if next < 0 {
 				break
 			}
