@@ -161,7 +161,6 @@ func (a *attacker) sendLargeBodies(ctx context.Context) {
 
 // sendLargePublishes sends publishes of events that have long ids and no kind.
 func (a *attacker) sendLargePublishes(ctx context.Context) {
-
 	event := append([]byte{0x0a, 0x80, 0x08}, bytes.Repeat([]byte{'x'}, 1024)...)
 	event = append(binary.AppendUvarint([]byte{0x0a}, uint64(len(event))), event...)
 	body := bytes.Repeat(event, 700)

@@ -39,7 +39,7 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	waitForLine := func(line string) {
 		t.Helper()
 		waitUntil(t.Context(), t, func(context.Context) error {
-			_, out, errOut := runInProcess("node", "list", "--server", api.URL)
+			_, out, errOut := runInProcess("node", "list", "--server", api.URL) //nolint:contextcheck // a command line has no context
 			if !regexp.MustCompile("(?m)" + line).MatchString(out + errOut) {
 				return fmt.Errorf("expected %q in\n%s%s", line, out, errOut)
 			}
@@ -54,7 +54,6 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	// The partitions came by one change of each store, which ends when the generation without them
 	// is deleted.
 	if err := eventually(t.Context(), func(ctx context.Context) error {
-
 		families := scrapeMetrics(ctx, t, api)
 		states := map[string]int{}
 		for _, name := range []string{"skein_cluster_node_state", "skein_cluster_change_state"} {

@@ -286,7 +286,6 @@ func (r *replicas) makeLeader(ctx context.Context, t *testing.T, n int) {
 	// attempt has twice the time of the one before, in case the machine is slow.
 	timeout := 250 * time.Millisecond
 	waitUntil(ctx, t, func(ctx context.Context) error {
-
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)

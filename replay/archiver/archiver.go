@@ -203,7 +203,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 		began := time.Now()
 		err := a.archiveWithLease(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the error says that ctx has ended
 		}
 
 		a.updateStatus(func(s *Status) { s.Err = err })

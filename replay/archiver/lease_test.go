@@ -2,6 +2,7 @@ package archiver
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -29,7 +30,7 @@ func TestDamagedManifestEndsWaitForLease(t *testing.T) {
 			// In the bubble, a goroutine that waits for ever fails the test.
 			synctest.Test(t, func(t *testing.T) {
 				err := reloadUntilHeld(t.Context(), reloadDamaged, waitForLease, archiveNothing)
-				if err != archive.ErrDamaged {
+				if !errors.Is(err, archive.ErrDamaged) {
 					t.Errorf("the error is %v, want %v", err, archive.ErrDamaged)
 				}
 			})

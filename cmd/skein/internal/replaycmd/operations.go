@@ -19,7 +19,7 @@ type operationFlags struct {
 
 // shareFlag is the flag that limits the CPU time of an operation.
 type shareFlag struct {
-	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service." placeholder:"NUMBER"`
+	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the service's default." placeholder:"NUMBER"`
 }
 
 // startOperation calls method, which starts an operation, and shows the operation as the flags say.
