@@ -8,47 +8,24 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// eraseChunk is the number of keys that eraseRows reads before it erases their rows. It bounds the
-// memory for keys, and the work between two calls of [projections.Batch.Step].
-const eraseChunk = 256
-
-// eraseRows calls eraseRow for each row whose key has the prefix, until no such row is left.
-// eraseRow gets the part of the key that follows the prefix, and must delete the row. Between
-// chunks, the store may commit what was written (see [projections.Batch.Step]). If the fold then
-// stops, the event is folded again, and eraseRows finds the rows that are left.
+// eraseRows calls eraseRow for each row whose key has the prefix, in steps (see
+// [projections.Batch.EraseRows]). eraseRow gets the part of the key that follows the prefix, and
+// must delete the row.
 func (f *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
-	upper := projections.PrefixEnd(prefix)
-	for {
-		// Nothing may be written while an iterator is open, so the keys are read first.
-		var keys [][]byte
-		it := f.batch.Iter(prefix, upper)
-		for len(keys) < eraseChunk && it.Next() {
-			keys = append(keys, bytes.Clone(it.Key()))
-		}
-		if err := it.Close(); err != nil {
+	return f.batch.EraseRows(prefix, func(rest []byte) error {
+		if err := eraseRow(rest); err != nil {
 			return err
 		}
 
-		for _, key := range keys {
-			if err := eraseRow(key[len(prefix):]); err != nil {
-				return err
-			}
-			// A row that eraseRow does not delete would be found again in every chunk, for ever.
-			// This can only happen if the store is corrupt: the row leads to an edge that does not
-			// exist.
-			_, stays, err := f.batch.Get(key)
-			if err != nil || stays {
-				return errors.Join(err, projections.RowError("row that leads nowhere", key))
-			}
+		// eraseRow deletes the edge to which the row leads, and with it the row. If the row stays,
+		// the store is corrupt: there is no such edge.
+		key := append(bytes.Clone(prefix), rest...)
+		_, stays, err := f.batch.Get(key)
+		if err != nil || stays {
+			return errors.Join(err, projections.RowError("row that leads nowhere", key))
 		}
-
-		if len(keys) < eraseChunk {
-			return nil
-		}
-		if err := f.batch.Step(); err != nil {
-			return err
-		}
-	}
+		return nil
+	})
 }
 
 // eraseEdgesByRows calls eraseEdge for each row whose key has the prefix. Each of these rows leads
