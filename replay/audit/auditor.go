@@ -288,11 +288,11 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 				continue
 			}
 
-			if ev.User != "" {
-				add(Entity{User: ev.User})
-			}
 			if ev.Peer != "" {
 				add(Entity{User: ev.Peer})
+			}
+			if ev.User != "" {
+				add(Entity{User: ev.User})
 			}
 
 			// In an event with a Peer, such as the follow of a board, the board is Peer's.
