@@ -181,7 +181,7 @@ func decodeFact(record []byte) (fact, error) {
 	f.board = parts[2]
 	f.pin = parts[3]
 	f.item = parts[4]
-	// The kind of a reaction stands instead of the board.
+	// The field of the board holds the kind of a reaction.
 	if f.kind.Fields().Has(events.FieldReaction) {
 		f.reaction = f.board
 		f.board = ""
