@@ -18,21 +18,22 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// The data of a cluster is in one bucket of the NATS key-value store. Each node renews its node key
-// there. One node at a time has the lease and is the controller: it writes the table, which says
-// which nodes should hold each partition. A drain key says that a node should hold none. The
-// package doc has a drawing.
+// All nodes of a cluster share one bucket of the NATS key-value store, which has four kinds of
+// keys. Each node writes its node key every few seconds: its address, and the partitions that it
+// serves. The node that has written the lease last is the controller. The controller writes the
+// table, which says which nodes should hold each partition. An operator writes a drain key for a
+// node that should hold no partitions. The package documentation has a drawing.
 
 var (
-	// ErrNameTakenOver is what Run returns in the older of two processes that run a node of the
-	// same name. The newer process has overwritten the node key, and keeps it.
+	// ErrNameTakenOver is returned by Run if another process runs a node of the same name and has
+	// overwritten the node key later than this one.
 	ErrNameTakenOver = errors.New("placement: a newer process has taken over the name of the node")
-	// ErrUnknownNode means that the bucket has no node key of this name, as far as this process has
-	// read the bucket.
+	// ErrUnknownNode means that the bucket has no node key of this name, according to what this
+	// process has read of it so far.
 	ErrUnknownNode = errors.New("placement: the bucket has no node of this name")
 )
 
-// The defaults of [Options].
+// The defaults of [Options] that other packages document.
 const (
 	DefaultCopies       = 2
 	DefaultRenewEvery   = 2 * time.Second
@@ -49,39 +50,40 @@ const openTimeout = time.Minute
 
 // Options say which cluster a process takes part in, and how.
 type Options struct {
-	// JS is the connection to NATS JetStream. It must not be nil. The package does not close it.
+	// JS has the bucket. It is required. The caller closes its connection.
 	JS jetstream.JetStream
 	// LogID is the id of the event log that all nodes of the cluster read: 1 to 64 letters, digits,
 	// - and _. The bucket is named skein-cluster-LOGID.
 	LogID string
-	// Self describes the node that this process runs. Name and Addr are required; Draining is
-	// ignored. If Self is nil, the process runs no node and only reads the bucket and writes drain
-	// keys.
+	// Self describes the node that this process runs. Name and Addr are required, a Weight of 0
+	// means 1, and Draining is ignored. If Self is nil, the process runs no node: it reads the
+	// bucket and may write drain keys.
 	Self *Member
-	// Copies is the number of nodes that should hold each partition; 0 means DefaultCopies. Only
-	// the value of the controller has an effect.
+	// Copies is the number of nodes that should hold each partition; 0 means DefaultCopies. It is
+	// used while this node is the controller.
 	Copies int
 	// RenewEvery is the time between two renewals of a node key; 0 means DefaultRenewEvery. All
 	// processes of a cluster must use the same RenewEvery and the same ExpireAfter, because each
-	// process judges the renewals of all nodes by its own values.
+	// process judges the renewals of all nodes by its own settings.
 	RenewEvery time.Duration
-	// ExpireAfter is the time without a renewal after which a node no longer counts as alive, and
-	// after which another node may take the lease; 0 means DefaultExpireAfter. It must be at least
-	// 3*RenewEvery. A node that has expired keeps its partitions in the table.
+	// ExpireAfter is how long after the last renewal of its node key a node counts as alive, and
+	// how long after the last renewal of the lease another node may take it; 0 means
+	// DefaultExpireAfter. It must be at least 3*RenewEvery. A node that is not alive keeps its
+	// partitions in the table.
 	ExpireAfter time.Duration
-	// ReplaceAfter is the time without a renewal after which the controller deletes a node key and
-	// assigns the node's partitions to other nodes; 0 means DefaultReplaceAfter. It must be at
+	// ReplaceAfter is how long after the last renewal of a node key the controller deletes the key
+	// and assigns the node's partitions to other nodes; 0 means DefaultReplaceAfter. It must be at
 	// least ExpireAfter.
 	ReplaceAfter time.Duration
-	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no
-	// effect if the bucket exists.
+	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It is used
+	// only by the process that creates the bucket.
 	BucketReplicas int
 	// Logger receives outages of the bucket and changes of the cluster; nil discards them.
 	Logger *slog.Logger
 }
 
-// checkAndSetDefaults sets the defaults and returns an error for the first invalid option. It
-// replaces Self by a copy, so that the caller's Member is not changed.
+// checkAndSetDefaults sets the defaults and returns an error if an option is invalid. It replaces
+// Self by a copy, so that the caller's Member is not changed.
 func (o *Options) checkAndSetDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -118,8 +120,9 @@ func (o *Options) checkAndSetDefaults() error {
 	return self.check()
 }
 
-// Cluster is what a process knows of a cluster. If the process runs a node, the Cluster also makes
-// that node a member. Its methods may be called concurrently.
+// Cluster is the access of one process to the bucket of its cluster, with a copy in memory of what
+// the bucket contains. If the process runs a node, Run also keeps that node a member of the
+// cluster. The methods may be called concurrently, Run only once.
 type Cluster struct {
 	opts Options
 	// instance is a random id of this Cluster. It distinguishes two processes that run a node of
@@ -131,38 +134,36 @@ type Cluster struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// kv is the open bucket. It is set when Open returns, and replaced after the bucket was deleted
-	// and created again.
+	// kv is the open bucket. Open sets it. It is replaced after the bucket was deleted and created
+	// again.
 	kv jetstream.KeyValue
-	// bucketCreated is when the server created the bucket. A bucket that was deleted and created
-	// again has another time, and its revisions begin at 1 again.
+	// bucketCreated is when the server created the bucket. If this time changes, the bucket was
+	// deleted and created again, and its revisions begin at 1 again.
 	bucketCreated time.Time
-	// bucketState holds what this process has read from the bucket.
+	// bucketState is the copy of the bucket.
 	bucketState *bucketState
-	// ackedRevisions maps each key to the revision of this process's last acknowledged write. The
-	// watch may not have delivered that revision yet.
+	// ackedRevisions has, for the keys that Run writes, the revision of the last write that the
+	// server has acknowledged. The watch may deliver older revisions after that.
 	ackedRevisions map[string]uint64
-	// self is what this process writes to its node key next: opts.Self with the last Announcement.
-	// It is empty if opts.Self is nil.
+	// self is what Run writes to the node key next: opts.Self with the last Announcement.
 	self Member
-	// wroteNodeKey says that this instance has written its node key. If another instance's value is
-	// in the key after that, a newer process has taken over the name, because a process does not
-	// write the key again once it has read the value of a newer one.
+	// wroteNodeKey is set when this instance has written its node key. If the key has the value of
+	// another instance after that, a newer process has taken over the name: the older process stops
+	// writing as soon as it reads such a value.
 	wroteNodeKey bool
 	// changed is the channel that Changed returns. It is closed and replaced at each change.
 	changed chan struct{}
-	// failingAccess has the kinds of access to the bucket whose last attempt failed. A kind that
-	// succeeds is deleted from the map.
+	// failingAccess has the kinds of access to the bucket whose last attempt failed.
 	failingAccess map[bucketAccess]bool
 }
 
-// Open creates the bucket if it is missing, and reads all its keys. Values that it cannot read are
-// ignored; see [Cluster.UnreadableKeys]. If it fails for any reason, Open tries again for up to a
-// minute.
+// Open creates the bucket if it is missing, and reads all its keys. It ignores values that it
+// cannot decode; see [Cluster.UnreadableKeys]. If the bucket cannot be read, Open tries again for
+// up to a minute.
 //
-// Open cannot know how long a node was silent before. So at first, Members contains every node that
-// has a key, even one that stopped long ago. If such a node renews nothing, it expires ExpireAfter
-// later, while Run is running.
+// The node keys do not say how long ago they were written. So at first, Members contains every node
+// that has a key, even one that stopped long ago. Such a node ceases to be alive ExpireAfter later,
+// if Run is running by then.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.checkAndSetDefaults(); err != nil {
 		return nil, err
@@ -188,17 +189,18 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 			return c, nil
 		}
 		if wait.For(openCtx, c.retryDelay(failures)) != nil {
-			return nil, err // says more than the end of openCtx
+			return nil, err // this error says more than that of openCtx
 		}
 	}
 }
 
-// Run keeps Members and Table up to date. If the process runs a node, Run also renews the node key,
-// and does the controller's work while this node has the lease. Run retries while the bucket is out
-// of reach. It returns [ErrNameTakenOver] when a newer process has taken over the name of Self.
+// Run keeps the copy of the bucket up to date, from which all other methods answer. If the process
+// runs a node, Run also renews the node key, and does the controller's work while this node has the
+// lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a newer
+// process has taken over the name of Self.
 //
 // When ctx ends, Run returns nil. It does not delete the node key or the lease, because most nodes
-// that stop are soon started again. Call Run at most once.
+// that stop are soon started again. So the cluster may have no controller for up to ExpireAfter.
 func (c *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.watchBucket(ctx) })
@@ -208,9 +210,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Announce sets what the node key says about this node from the next renewal on. If the partitions
-// differ from the last announcement, Run renews the key at once. Without a Self, Announce has no
-// effect.
+// Announce replaces the announcement in the node key with the next renewal. If the partitions that
+// the node serves have changed, Run renews the key at once. In a process without a node, nobody
+// reads the announcement.
 func (c *Cluster) Announce(a Announcement) {
 	c.mu.Lock()
 	partitionsChanged := c.self.Serves != a.Serves
@@ -225,9 +227,8 @@ func (c *Cluster) Announce(a Announcement) {
 	}
 }
 
-// IsAnnounced reports whether this process has read its own node key back from the bucket, with the
-// partitions of the last Announcement. Then other processes can read them too. It is false without
-// a Self.
+// IsAnnounced reports whether the node key in the bucket has the partitions of the last Announce,
+// so that other processes can read them, too. It is false in a process without a node.
 func (c *Cluster) IsAnnounced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,53 +237,54 @@ func (c *Cluster) IsAnnounced() bool {
 }
 
 // Members returns the nodes that are alive, sorted by name. A node is alive if its key was renewed,
-// or read by Open, within ExpireAfter. Time without any write to the bucket does not count, so
-// during an outage the result stays as it was before.
+// or read by Open, within ExpireAfter. The time during which this process receives no write of any
+// node does not count, because the bucket is out of reach then, and not the nodes. So the result
+// stays as it is during an outage, and also if all nodes stop.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.bucketState.alive)
 }
 
-// SilentNodes returns the nodes that have a key but are not alive, sorted by name, with the values
-// of their last renewal.
+// SilentNodes returns the nodes that have a key but are not alive, sorted by name, as of their last
+// renewal.
 func (c *Cluster) SilentNodes() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(c.bucketState.membersWithKey(), func(m Member) bool { return c.bucketState.isAlive(m.Name) })
 }
 
-// UnreadableKeys returns, sorted, the keys of the bucket with a value that this version of skein
-// cannot read. Such a value is ignored: the value that was read before under the same key remains
-// in effect.
+// UnreadableKeys returns the keys whose values this version of skein cannot decode, in ascending
+// order. Such a value is ignored: an earlier value of the same key remains in effect.
 func (c *Cluster) UnreadableKeys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Sorted(maps.Keys(c.bucketState.unreadable))
 }
 
-// Table returns the table that this process read last. The caller must not change the lists in it.
+// Table returns the table that this process has read last, or the zero Table if no controller has
+// written one yet. The caller must not change its lists, which are those of the copy in memory.
 func (c *Cluster) Table() Table {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bucketState.table
 }
 
-// Changed returns a channel that is closed at the next change of Members or Table. A change of only
-// LastSeen, or of only the Position, State or PartitionChange of an Announcement, does not close
-// it. Call Changed before Members and Table, so that no change is missed.
+// Changed returns a channel that is closed at the next change of Members or Table. Renewals that
+// change nothing but LastSeen, or the Position, State or PartitionChange of an [Announcement], do
+// not count. Call Changed before Members and Table, so that no change is missed.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// SetDraining writes or deletes the drain key of a node. While the key exists, the controller
-// assigns no partitions to the node, and the partitions that it holds move to other nodes. The key
-// outlives restarts of the node.
+// SetDraining writes or deletes the drain key of a node. While the drain key exists, the controller
+// assigns no partitions to the node, and those that it has move to other nodes. The drain key stays
+// when the node is restarted or removed.
 //
-// SetDraining returns [ErrUnknownNode] if this process has read no node key of that name. It still
-// deletes a drain key that it has read, for a node that is gone.
+// SetDraining returns [ErrUnknownNode] if the bucket has no node key of that name. But it deletes
+// the drain key of a node that was removed.
 func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) error {
 	if err := checkName("name of a node", name); err != nil {
 		return err
@@ -296,7 +298,8 @@ func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) e
 	hasDrainKey := c.bucketState.draining[name]
 	c.mu.Unlock()
 
-	if !hasNodeKey && (draining || !hasDrainKey) {
+	isLeftDrainKey := hasDrainKey && !draining
+	if !hasNodeKey && !isLeftDrainKey {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
 

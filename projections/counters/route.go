@@ -4,45 +4,49 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds to partitions every partition whose rows the event may change. The home of a user or
-// an item is the one partition that has its rows; pins and boards are at the home of their owner.
-// The store calls Route only for the kinds that [Counters.Kinds] lists, so every kind that is
-// listed there has a case here.
+// Route adds every partition whose rows the event may change. It may add too many, because it sees
+// only the event and cannot read rows.
+//
+// Each user and each item has a home partition. Pins, boards and the counts of a user are at the
+// home of the user; plays, reactions, re-pins and heat of an item are at the home of the item.
+// Records of deletions are in every partition.
+//
+// Route must have a case for every kind that [Counters.Kinds] lists: an event without a partition
+// is not folded. The conformance suite tests this.
 func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted:
-		// The reactions of a deleted user are at the homes of items that the event does not name.
-		// Besides, the home of an item counts the plays, re-pins and reactions of users from
-		// everywhere, and must know which of these users and boards are deleted. So every partition
-		// records every deletion.
+		// The home of an item ignores plays, re-pins and reactions by a deleted user, and re-pins
+		// onto a deleted board, and takes back the reactions that the user has. The event does not
+		// name these items, so every partition records every deletion.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event may bring back a board that was deleted, and every partition has a record of
-		// the deletion, which then changes. Route sees no rows, so it cannot tell such an event
-		// from the creation of a new board.
+		// The event may create a deleted board again. Then every partition must remove its record
+		// of the deletion. The event alone does not say whether the board is new.
 		partitions.AddAll()
 
 	case events.PinCreated, events.Played:
-		// The home of User has the pins of User, and counts the plays by User. The home of Item
-		// counts the plays and re-pins of Item, and records which users have pinned it.
+		// The home of the user stores the pin, or counts the play. The home of the item counts the
+		// play or, if the pin repeats another pin, the re-pin. It also records that the user has
+		// pinned the item.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Item)
 
 	case events.PinMoved, events.PinDeleted:
-		// No row at the home of the item changes. It records which users have pinned the item, and
-		// a list by heat asks the homes of these users whether a pin of the item still exists. The
-		// item's count of re-pins includes deleted ones.
+		// Nothing changes at the home of the item. Its count of re-pins never falls, and its record
+		// of the users who have ever pinned the item stays: a query for the hottest items asks the
+		// homes of these users whether the pin still exists, and on which board.
 		partitions.AddHome(ev.User)
 
 	case events.Reacted, events.Unreacted:
-		// All rows of a reaction are at the home of the item, including those of the list of a
-		// user's reactions. This list is merged from all partitions when it is read. The fold
-		// ignores the pin on which the user reacted.
+		// All rows of a reaction are at the home of the item. A query for the reactions of a user
+		// merges rows from all partitions. The counts do not depend on the pin that the user was
+		// looking at, so the home of its owner has no row.
 		partitions.AddHome(ev.Item)
 
 	case events.ItemScored:
-		// The score that the application has set is part of the heat of the item.
+		// The heat of an item includes the score that the application has set.
 		partitions.AddHome(ev.Item)
 	}
 }

@@ -4,40 +4,42 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds to partitions every partition whose rows the event may change. The home of a user is
-// the one partition that has the user's rows; the rows of a board are at the home of its owner. The
-// store calls Route only for the kinds that [Graph.Kinds] lists, so every kind that is listed there
-// has a case here.
+// Route adds every partition whose rows the event may change. It may add too many, because it sees
+// only the event and cannot read rows.
+//
+// Each user has a home partition, which has the rows of the user and of the user's boards. Records
+// of deletions are rows in every partition.
+//
+// Route must have a case for every kind that [Graph.Kinds] lists: an event without a partition is
+// not folded. The conformance suite tests this.
 func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
 		events.UserBlocked, events.UserUnblocked:
-		// A follow or a block is stored twice, once at the home of each user. In an event about a
-		// board, Peer is the owner of the board.
+		// Follows and blocks have rows at the homes of both users. For a follow of a board, Peer is
+		// the owner of the board.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Peer)
 
 	case events.UserMuted, events.UserUnmuted, events.FollowSettingsSet:
-		// Only User can read whom User mutes and the settings of User's follows, so the home of
-		// Peer has no row of them.
+		// A query about mutes or follow settings names the user who made them, so the home of the
+		// other user needs no row.
 		partitions.AddHome(ev.User)
 
 	case events.PinCreated, events.PinMoved:
-		// User owns the pin and the board on which the pin is afterwards. The event can create this
-		// board, but it cannot bring back a deleted one. So, unlike BoardCreated, it changes no
-		// record of a deletion.
+		// A user pins only to own boards. A pin begins a board that does not exist yet, but has no
+		// effect on a deleted board. So the records of deletions in other partitions stay.
 		partitions.AddHome(ev.User)
 
 	case events.UserDeleted, events.BoardDeleted:
-		// The event ends relations of users whom it does not name, and the homes of these users can
-		// be any partitions. Every partition also records the deletion, and from then on refuses
-		// imported history about the user or board.
+		// The event ends relations of users whom it does not name, and any partition may be their
+		// home. Every partition also records the deletion, because later events of an import must
+		// not bring back relations that are older than the deletion.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event may bring back a board that was deleted, and every partition has a record of
-		// the deletion, which then changes. Route sees no rows, so it cannot tell such an event
-		// from the creation of a new board.
+		// The event may create a deleted board again. Then every partition must remove its record
+		// of the deletion. The event alone does not say whether the board is new.
 		partitions.AddAll()
 	}
 }

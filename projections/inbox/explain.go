@@ -5,53 +5,52 @@ import (
 	"context"
 )
 
-// Delivery is how the pages of a reader find the pins of an owner at the position of the state. It
-// depends on the rows alone. Whether the reader has an inbox in memory, and how an older pin was
-// once found, has no effect on it. Pages show the same pins either way.
+// Delivery is where the pages of a feed now find a pin: in the inbox of the reader, to which pins
+// are pushed when they are created, or in an outbox. It follows from the feed, the owner and the
+// rows of the view. It is not a record of what happened when the pin was created, and it does not
+// depend on which inboxes are in memory. It decides what a page costs, and not what a page shows.
 type Delivery uint8
 
 // The kinds of delivery.
 const (
 	// DeliveryNone: the pin is not in the feed.
 	DeliveryNone Delivery = iota
-	// DeliveryPushed: when the owner creates a pin, it is pushed to the inboxes of the followers in
-	// the reader's partition.
+	// DeliveryPushed: new pins of the owner are pushed to the inboxes of followers.
 	DeliveryPushed
-	// DeliveryPulled: pages read the pin from an outbox, although the reader may have an inbox.
-	// They do so for a feed with [Feed.Only], for the reader's own pins, and where a pull row says
+	// DeliveryPulled: pages read the pin from an outbox, whether the reader has an inbox or not:
+	// in a feed with [Feed.Only], for the reader's own pins, and if a pull row of the reader says
 	// that the owner or the board has too many followers for pushing.
 	DeliveryPulled
 )
 
-// Explanation says at which place of a feed a pin is, or why it is absent.
+// Explanation says where in a feed a pin is, or why it is absent.
 type Explanation struct {
-	// Pin is the pin at the position of the state, or nil if no such pin lives. Its Score is set if
-	// explainTrending found the pin among the ranked pins.
+	// Pin is the pin, or nil if there is none or it was deleted. Its Score is set if the order is
+	// Trending and the pin is ranked.
 	Pin *Pin
 	// Absence is the set of reasons why the pin is absent, or 0 if it is in the feed.
 	Absence AbsenceReasons
-	// Rank is the pin's place in the feed, counted over all pages: 1 is the first entry. It is 0 if
-	// the pin is absent. An entry is a pin that the feed shows; with [Feed.OnePerItem], that is one
-	// pin per item.
+	// Rank is the pin's place among the entries of all pages: 1 is the first entry. It is 0 if the
+	// pin is absent. Entries are the pins that the feed shows. With [Feed.OnePerItem], only the
+	// first pin of each item is an entry.
 	Rank int
 	// Delivery is DeliveryNone if and only if the pin is absent.
 	Delivery Delivery
 }
 
-// Explain says whether a pin is in a feed, and where or why not. The feed is that of a session
-// which begins at the position of the state, over all pages.
+// Explain says whether a pin is in a feed, and where or why not. It explains the feed that a reader
+// would get who now began at the first page and read all pages of this view.
 //
-// If the pin does not live, or the reader may not see the pin or its item, Explain costs a few
-// point reads and one call of [Feed.HiddenItems]. Otherwise it looks for the pin among the others,
-// whether the pin is there or not: in the order Newest it reads the feed down to the pin, and in
-// the order Trending it reads all ranked pins.
+// If the pin does not exist, or the reader does not see it, Explain costs a few point reads and at
+// most one call of [Feed.HiddenItems]. Otherwise the cost grows with the feed: in the order Newest,
+// Explain reads all entries that are newer than the pin, and in the order Trending all ranked pins.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
 	pin, err := q.livingPin(owner, id)
 	if err != nil {
 		return Explanation{}, err
 	}
 
-	// A pin that does not live is nil. The checker then gives the reasons that hold for all pins of
+	// For a nil pin, which does not exist, the checker gives the reasons that hold for all pins of
 	// the owner.
 	checker := newAbsenceChecker(q, &f)
 	reasons, err := checker.reasons(owner, pin)
@@ -106,8 +105,8 @@ func isItemHidden(f *Feed, item string) (bool, error) {
 	return hidden[0], nil
 }
 
-// explainBatch is how many pins explainNewest reads at a time. It asks [Feed.HiddenItems] once for
-// each such batch.
+// explainBatch is how many pins explainNewest takes from the iterator at a time. The iterator calls
+// [Feed.HiddenItems] once for each batch.
 const explainBatch = 512
 
 // explainNewest finds the place of a pin in the order Newest, by counting the entries of the feed
@@ -123,11 +122,11 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 	}()
 
-	// The sort keys of newer pins are smaller. The smallest key after sortKey is sortKey with a
-	// zero byte appended. It is an exclusive upper bound, so the iterator ends right after the pin.
+	// Newer pins have smaller sort keys. The bound is exclusive, and no sort key lies between that
+	// of the pin and the same with a zero byte appended, so the iterator ends right after the pin.
 	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
 	bound := append(bytes.Clone(sortKey), 0)
-	shownItems := map[string]bool{} // nextBatch adds the items of the pins that it returns
+	shownItems := map[string]bool{} // with OnePerItem, nextBatch adds the items of its pins
 
 	count := 0
 	var lastSortKey []byte
@@ -148,19 +147,18 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 	if f.OnePerItem && shownItems[pin.Item] {
 		return Explanation{Pin: pin, Absence: AbsenceItemShown}, nil
 	}
-	// Nothing keeps the pin out of the feed, so its outbox must have lacked it, or the inbox that
-	// was made from the outbox.
+	// Nothing keeps the pin out of the feed, so a row is missing from the outbox of its owner, or
+	// an entry from the inbox of the reader.
 	return Explanation{}, errRow("feed that lacks a pin which the reader should see", sortKey)
 }
 
 // explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The
-// caller has checked that the reader may see the pin.
-//
-// If the outbox row of the pin is missing, the result is AbsenceNotRanked. explainNewest returns an
-// error in that case.
+// caller has checked that the reader may see the pin. A pin that is older than the [Feed.MaxRanked]
+// newest pins of the feed is not ranked. Unlike explainNewest, it cannot tell this from a missing
+// row of an outbox.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
-	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins of
-	// items that another pin shows.
+	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins that
+	// OnePerItem leaves out.
 	ungrouped := *f
 	ungrouped.OnePerItem = false
 	page, err := q.readTrending(ctx, &ungrouped, nil, f.MaxRanked) // nil: the first page
@@ -168,9 +166,8 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 		return Explanation{}, err
 	}
 
-	// With OnePerItem, the newest pin of each item is the entry. All pins of an item have the same
-	// score, and pins of the same score are sorted newest first. So the entry is the first pin of
-	// the item here.
+	// With OnePerItem, the first pin of each item is the entry: the newest, because the score is
+	// that of the item, and pins of the same score are sorted newest first.
 	entries := 0
 	shownItems := map[string]bool{}
 	for i := range page.Pins {
@@ -202,8 +199,9 @@ func (q *Queries) findDelivery(f *Feed, pin *Pin) (Delivery, error) {
 		return DeliveryPulled, nil
 	}
 
-	// A reader who follows the owner has at most a pull row for the owner. A reader who follows
-	// only boards has at most one for each board.
+	// A pull row is about all pins of an owner, which is the nil board, or about one board. A
+	// reader has the first kind for an owner whom the reader follows, and the second for followed
+	// boards of other owners.
 	for _, board := range []*string{nil, &pin.Board} {
 		_, pulled, err := q.state.Get(pullKey(nil, f.Reader, pin.Owner, board))
 		if err != nil {

@@ -12,17 +12,18 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ReasonCount counts the records that were rejected for the same reason. Both texts are safe to
-// print on a terminal.
+// ReasonCount counts the records that were rejected for the same reason. Reason and FirstExcerpt
+// have no control characters, so they are safe to print on a terminal.
 type ReasonCount struct {
+	// Reason is the message with "…" instead of each quoted text, or [otherReasons].
 	Reason string `json:"reason"`
 	// Count is the number of records.
 	Count uint64 `json:"count"`
-	// FirstRecord is the lowest record number among them, from 1; 0 if the input has no record
-	// numbers, as Redis.
+	// FirstRecord is the lowest of their record numbers, which begin with 1. It is 0 if the input
+	// does not number its records: Redis lists keys in no order.
 	FirstRecord uint64 `json:"first_row,omitempty"`
-	// FirstExcerpt is the beginning of the record with the number FirstRecord, or of the record
-	// that was counted first if there are no numbers.
+	// FirstExcerpt is the beginning of the record FirstRecord, or of the record that was added
+	// first if there are no numbers.
 	FirstExcerpt string `json:"first"`
 }
 
@@ -35,25 +36,27 @@ func (c ReasonCount) String() string {
 	return fmt.Sprintf("%d rejected: %s; %s: %s", c.Count, c.Reason, first, c.FirstExcerpt)
 }
 
-// ReasonCounts has one element per reason, in the order in which Add met the reasons. One more
-// element counts the records with other reasons, if there are more than maxReasons.
+// ReasonCounts has an element for each of the first [maxReasons] different reasons that were added,
+// in that order. Records with a reason that came later are counted together, in a last element.
 type ReasonCounts []ReasonCount
 
 const (
+	// maxReasons is how many different reasons are counted apart.
 	maxReasons = 20
-	// otherReasons is the reason in the element for other reasons.
+	// otherReasons stands in the last element instead of a reason.
 	otherReasons = "other reasons"
-	// excerptBytes limits an excerpt of a record. Escapes and "…" may make the excerpt longer.
+	// excerptBytes is the most bytes of a record that an excerpt shows. Escapes and "…" may make
+	// the excerpt itself longer.
 	excerptBytes = 120
 )
 
-// quotedText matches a text in double quotes. Most messages quote the values of the record.
+// quotedText matches a text in double quotes. Messages quote the values of a record, which differ
+// from record to record.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// Add counts a rejected record. The message says why it was rejected; the reason is the message
-// with "…" instead of each quoted text, so that records with the same fault but other values are
-// counted together. number is the number of the record, from 1, or always 0 if the input has no
-// record numbers. record is its text.
+// Add counts a record that was rejected with a message. Messages that differ only in quoted texts
+// and white space are the same reason. number is the number of the record, which begins with 1; it
+// must be 0 for all records of an input without record numbers. record is the text of the record.
 func (cs *ReasonCounts) Add(message string, number uint64, record string) {
 	reason := strings.Join(strings.Fields(quotedText.ReplaceAllString(message, "…")), " ")
 	reason = events.EscapeControls(reason)
@@ -69,8 +72,9 @@ func (cs *ReasonCounts) Add(message string, number uint64, record string) {
 	}
 
 	c.Count++
-	// Numbers do not always rise: the importer adds a record that it does not send before the
-	// records of the same call that the service rejects.
+	// Numbers do not always rise. The importer sends records to the service in batches. It adds the
+	// records that it rejects itself while it fills a batch, and only later the earlier records of
+	// the batch that the service rejects.
 	if number < c.FirstRecord {
 		c.FirstRecord = number
 		c.FirstExcerpt = excerpt(record)
@@ -87,8 +91,9 @@ func (cs *ReasonCounts) find(reason string) *ReasonCount {
 	return nil
 }
 
-// excerpt returns the beginning of a record, with escaped control characters and with U+FFFD for
-// bytes that are not UTF-8. It appends "…" to the beginning of a longer record.
+// excerpt returns the first excerptBytes bytes of a record, with escaped control characters and
+// with U+FFFD instead of bytes that are not UTF-8. The result ends with "…" if the record is
+// longer.
 func excerpt(record string) string {
 	ellipsis := ""
 	if len(record) > excerptBytes {
@@ -103,20 +108,23 @@ func excerpt(record string) string {
 	return events.EscapeControls(strings.ToValidUTF8(record, "\ufffd")) + ellipsis
 }
 
-// MaxRejects limits how many records may be rejected, either by a number or by a percentage of all
-// records. The zero value allows none.
+// MaxRejects is the limit of the records that an import may reject: a number, or a percentage of
+// all records. The zero value allows none. An import that accepts no record fails whatever the
+// limit is, because its input probably has another format.
 type MaxRejects struct {
+	// number is the limit if percent is nil.
 	number uint64
-	// percent is from 0 to 100; nil means that number is the limit. A binary floating-point number
-	// would be too small for 0.57% of 10,000 records, which are 57.
+	// percent is from 0 to 100. It is exact, because in floating-point arithmetic 0.57% of 10,000
+	// records are a little less than 57, which would be rounded down to 56.
 	percent *big.Rat
 }
 
-// errMaxRejectsSyntax has no subject, because the command line puts the name of the flag before it.
+// errMaxRejectsSyntax has no subject, because the parser of the command line adds the flag's name.
 var errMaxRejectsSyntax = errors.New("must be a number such as 100, or a percentage from 0% to 100% such as 0.5%")
 
-// decimalNumber matches a decimal number without a sign and without an exponent.
-// [big.Rat.SetString] would also accept 1/3, and 1e999999999, which needs much memory.
+// decimalNumber matches a decimal number without a sign and without an exponent. Without this
+// check, [big.Rat.SetString] would also accept the fraction 1/3, and 1e999999999, which takes very
+// much memory.
 var decimalNumber = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)$`)
 
 // UnmarshalText parses a number such as "100" or a percentage such as "0.5%".
@@ -142,27 +150,26 @@ func (m *MaxRejects) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// allowed returns how many of the records may be rejected, where records is the number of all
-// records.
-func (m *MaxRejects) allowed(records uint64) uint64 {
+// allowed returns how many of total records may be rejected. A percentage is rounded down.
+func (m *MaxRejects) allowed(total uint64) uint64 {
 	if m.percent == nil {
 		return m.number
 	}
-	limit := new(big.Rat).SetUint64(records)
+	limit := new(big.Rat).SetUint64(total)
 	limit.Mul(limit, m.percent)
 	limit.Mul(limit, big.NewRat(1, 100))
-	return new(big.Int).Quo(limit.Num(), limit.Denom()).Uint64() // rounded down
+	return new(big.Int).Quo(limit.Num(), limit.Denom()).Uint64()
 }
 
-// Check returns an error if no record was accepted, whatever the limit is, or if more records were
-// rejected than the limit allows. records is the number of all records, those that were rejected
-// included.
-func (m *MaxRejects) Check(rejected, records uint64, anyAccepted bool) error {
+// Check returns an error if no record was accepted, or if more of total records were rejected than
+// the limit allows. anyAccepted is a parameter of its own, because a record may be skipped, which
+// is neither.
+func (m *MaxRejects) Check(rejected, total uint64, anyAccepted bool) error {
 	if !anyAccepted {
-		return fmt.Errorf("no record was accepted: %d of %d were rejected", rejected, records)
+		return fmt.Errorf("no record was accepted: %d of %d were rejected", rejected, total)
 	}
-	if allowed := m.allowed(records); rejected > allowed {
-		return fmt.Errorf("%d of %d records were rejected, and --max-rejects allows only %d", rejected, records, allowed)
+	if allowed := m.allowed(total); rejected > allowed {
+		return fmt.Errorf("%d of %d records were rejected, and --max-rejects allows only %d", rejected, total, allowed)
 	}
 	return nil
 }

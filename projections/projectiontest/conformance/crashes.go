@@ -15,34 +15,36 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A crash test folds envelopes into a store on an in-memory file system and never interrupts it.
-// Before each write of the store, and after the last one, a crashChecker copies the file system as
-// a power cut at that moment could leave it. Such a copy is a crash image. The checker opens
-// another store on each image and checks the rows of that store.
+// A crash test needs no crash. It folds envelopes into a store on an in-memory disk, without an
+// interruption. Before each operation that may change the disk, and after the last one, a
+// crashChecker makes two copies of the disk, as a power cut at that moment could leave it. Such a
+// copy is a crash image. The checker opens a second store, the recovered store, on each image and
+// compares its rows with those of a reference store that was never interrupted.
 
-// The suite uses only the first crashTestEnvelopes envelopes of a history, or
-// crashTestEnvelopesShort in short mode, because the tests are slow: an envelope causes several
-// writes, and the checker opens two stores for each write.
+// The conformance suite uses only the first crashTestEnvelopes envelopes of a history, or
+// crashTestEnvelopesShort in short mode. The time of a crash test grows with the square of this
+// number, because each recovered store also folds the envelopes that the image lacks.
 const (
 	crashTestEnvelopes      = 60
 	crashTestEnvelopesShort = 15
 )
 
 // envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the store. It
-// is less than crashTestEnvelopesShort. With small bounds, the store also starts flushes itself.
+// is less than crashTestEnvelopesShort, so that a short test has a flush, too. A store whose bounds
+// of memory are small also flushes on its own.
 const envelopesPerFlush = 12
 
-// survivalChances has a chance, in percent, for each of the two images of a power cut. Each block
-// and each directory entry that was not synced survives with this chance. With 0, only synced data
+// survivalChances are the probabilities, in percent, with which a block or a directory entry that
+// was not synced survives a power cut. There is an image for each. With 0, only synced data
 // survives.
 var survivalChances = [...]int{0, 50}
 
-// continuedImageStep makes [CheckCrashesDuringRecovery] continue the fold from one in so many
-// images, because continuing from all takes too long. It is odd, because an even step would find
-// the same survival chance in all of these images.
+// continuedImageStep makes [CheckCrashesDuringRecovery] continue from every seventh image, because
+// continuing from all takes too long. The images of the two survivalChances alternate, so the step
+// must be odd, or all chosen images would have the same chance.
 const continuedImageStep = 7
 
-// testCrashes runs [CheckCrashes] with a history and small bounds.
+// testCrashes runs [CheckCrashes] with a history and a store that flushes often.
 func testCrashes(t *testing.T, c Case, h History) {
 	n := crashTestEnvelopes
 	if testing.Short() {
@@ -50,13 +52,13 @@ func testCrashes(t *testing.T, c Case, h History) {
 	}
 	envs := h.Envelopes[:min(n, len(h.Envelopes))]
 
-	// ImagesInsideEnvelope may be 0 here: it depends on the projection and on the timing of
-	// Pebble's goroutines.
+	// The counts are not checked. ImagesInsideEnvelope may be 0: it depends on the projection and
+	// on the timing of Pebble's goroutines.
 	counts := CheckCrashes(t, c.New, envs, flushOften)
 	t.Logf("%+v", counts)
 }
 
-// CrashCounts says what a crash test has checked.
+// CrashCounts says how much a crash test has covered.
 type CrashCounts struct {
 	// Writes is the number of operations of the file system other than reads, such as writes, syncs
 	// and renames.
@@ -66,11 +68,14 @@ type CrashCounts struct {
 	ImagesInsideEnvelope int
 }
 
-// CheckCrashes folds the envelopes into a new store with these bounds and checks all crash images.
-// The store on an image must have all envelopes that were folded before the last call of Flush, and
-// exactly the rows of the first n envelopes, for some n; if it has a part of an envelope, it must
-// have these rows once it has folded the rest of that envelope. When it has folded all remaining
-// envelopes, it must have the rows of all envelopes.
+// CheckCrashes folds the envelopes into a new store with these bounds and checks all crash images:
+//
+//   - The cursor of the recovered store must include all envelopes that were folded before the last
+//     Flush that had returned.
+//   - Its rows must be those of the envelopes up to its cursor. A store may stop within an
+//     envelope, because large envelopes are committed in parts. It then refuses queries, and must
+//     have the right rows after it has folded the rest of that envelope.
+//   - After it has folded all remaining envelopes, it must have the rows of all envelopes.
 func CheckCrashes(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) CrashCounts {
@@ -81,10 +86,10 @@ func CheckCrashes(t *testing.T, newProjection func() projections.Projection, env
 	return checker.counts
 }
 
-// CheckCrashesDuringRecovery checks crashes of stores that have crashed before. It first folds the
+// CheckCrashesDuringRecovery checks that a store survives a second crash. It first folds the
 // envelopes into a new store and collects the crash images without checking them. Then it continues
-// the fold on some of these images, as a service does after a crash, and checks the crash images of
-// these folds as [CheckCrashes] does.
+// the fold from some of these images to the last envelope, as a service does after a crash, and
+// checks the crash images of these folds as [CheckCrashes] does.
 func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) {
@@ -108,11 +113,11 @@ func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.P
 	}
 }
 
-// crashImage is a disk as a power cut may leave it.
+// crashImage is a disk as a power cut may leave it, or a new empty disk.
 type crashImage struct {
 	disk *vfs.MemFS
-	// flushedSeq is the sequence number of the last envelope before the last call of Flush; 0 if
-	// Flush was not called. The store on the disk must have all envelopes up to this number.
+	// flushedSeq is the sequence of the last envelope that was folded before the last Flush that
+	// had returned, or 0 if there was none. The store on the disk must have all envelopes up to it.
 	flushedSeq uint64
 }
 
@@ -125,21 +130,22 @@ type crashChecker struct {
 	bounds        store.Bounds
 	// rowsAfter[n] has the rows after the first n envelopes.
 	rowsAfter []Rows
-	// handleImage gets each crash image. It must not end the test, because goroutines of Pebble
-	// call it. It is called while mu is held.
+	// handleImage checks or collects a crash image. It must not end the test, because goroutines of
+	// Pebble call it. mu is held, unless the store that folds is closed.
 	handleImage func(crashImage) error
 
-	// mu guards the following fields while a store is open, because Pebble also writes from its own
-	// goroutines.
+	// mu guards the following fields while the store that folds is open, because Pebble also writes
+	// from goroutines of its own.
 	mu sync.Mutex
-	// isChecking is true during a fold, until handleImage returns an error. Later images would only
-	// repeat the error.
-	isChecking bool
-	// disk is the disk of the store that folds. flushedSeq is that of its next image.
-	disk       *vfs.MemFS
+	// makesImages is true while foldFrom runs, until handleImage returns an error: later images
+	// would only repeat the error.
+	makesImages bool
+	// disk is the disk of the store that folds.
+	disk *vfs.MemFS
+	// flushedSeq goes into the images that are made from now on.
 	flushedSeq uint64
-	// random decides what survives. Two runs can differ, because the goroutines of Pebble take its
-	// numbers in any order.
+	// random decides what survives. Two runs can differ, because the goroutines of Pebble draw
+	// numbers from it in any order.
 	random *rand.Rand
 	counts CrashCounts
 }
@@ -173,17 +179,18 @@ func rowsOfPrefixes(t *testing.T, p projections.Projection, envs []*events.Envel
 	return rows
 }
 
-// foldFrom opens a store on the disk of the image and folds all envelopes that this store does not
-// have. It calls Flush after each envelopesPerFlush envelopes, and closes the store at the end. It
-// ends the test after an error.
+// foldFrom opens a store on the disk of an image, folds all envelopes that the store lacks and
+// closes the store. It calls Flush after every 12th envelope ([envelopesPerFlush]). MaybeError
+// makes images meanwhile. If handleImage has returned an error, foldFrom ends the test when the
+// fold is complete.
 func (c *crashChecker) foldFrom(image crashImage) {
 	c.t.Helper()
 	c.disk = image.disk
 	c.flushedSeq = image.flushedSeq
-	c.isChecking = true
-	// Goroutines of Pebble may still write after Fatal has ended the test. Then they must not call
-	// handleImage.
-	defer c.stopChecking()
+	c.makesImages = true
+	// If Fatal ends the test here, goroutines of Pebble go on writing. They must not report errors
+	// to a test that has ended, because that panics.
+	defer c.stopMakingImages()
 	writesBefore := c.counts.Writes
 
 	s := Open(c.t, errorfs.Wrap(image.disk, c), c.newProjection(), c.bounds)
@@ -201,18 +208,18 @@ func (c *crashChecker) foldFrom(image crashImage) {
 	Close(c.t, s)
 
 	if c.counts.Writes == writesBefore {
-		c.t.Fatal("the store wrote nothing, so no crash was checked")
+		c.t.Fatal("the store wrote nothing, so there was no moment for a crash")
 	}
-	c.handleImages("after the last write")
+	c.makeImages("after the last write")
 	if c.t.Failed() {
 		c.t.FailNow()
 	}
 }
 
-func (c *crashChecker) stopChecking() {
+func (c *crashChecker) stopMakingImages() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.isChecking = false
+	c.makesImages = false
 }
 
 func (c *crashChecker) setFlushedSeq(seq uint64) {
@@ -224,10 +231,11 @@ func (c *crashChecker) setFlushedSeq(seq uint64) {
 // String returns the name of the injector. The interface demands this method.
 func (c *crashChecker) String() string { return "crash checker" }
 
-// MaybeError handles the crash images before a write. errorfs calls it before each operation of the
-// file system. It always returns nil, so that the operation succeeds.
+// MaybeError makes crash images before an operation that may change the disk. errorfs calls it
+// before each operation. It always returns nil, so that the operation succeeds.
 func (c *crashChecker) MaybeError(op errorfs.Op) error {
-	// A read changes nothing: an image before it would equal the image before the next write.
+	// A read changes nothing, so a power cut before it can leave what a power cut before the next
+	// write can.
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}
@@ -235,28 +243,29 @@ func (c *crashChecker) MaybeError(op errorfs.Op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts.Writes++
-	c.handleImages(fmt.Sprintf("before write %d, to %s", c.counts.Writes, op.Path))
+	c.makeImages(fmt.Sprintf("before write %d, to %s", c.counts.Writes, op.Path))
 	return nil
 }
 
-// handleImages makes one image of the disk for each of survivalChances and passes it to
-// handleImage. moment is the time of the power cut, for errors. The caller must hold mu if a store
-// is open.
-func (c *crashChecker) handleImages(moment string) {
+// makeImages makes an image of the disk for each of survivalChances and passes it to handleImage.
+// moment describes the time of the power cut in errors. The caller must hold mu, unless the store
+// that folds is closed.
+func (c *crashChecker) makeImages(moment string) {
 	for _, chance := range survivalChances {
-		if !c.isChecking {
+		if !c.makesImages {
 			return
 		}
 
 		disk := c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: chance, RNG: c.random})
 		if err := c.handleImage(crashImage{disk: disk, flushedSeq: c.flushedSeq}); err != nil {
 			c.t.Errorf("power cut %s, survival chance %d %%: %v", moment, chance, err)
-			c.isChecking = false
+			c.makesImages = false
 		}
 	}
 }
 
-// checkImage checks the store on an image as described at [CheckCrashes].
+// checkImage opens a store on an image, checks it as [CheckCrashes] describes, and so uses the
+// image up: the store folds the envelopes that it lacks.
 func (c *crashChecker) checkImage(image crashImage) (err error) {
 	s, err := store.Open(store.Options{
 		FS: image.disk, Dir: dataDir, Projection: c.newProjection(), Bounds: c.bounds,
@@ -272,9 +281,10 @@ func (c *crashChecker) checkImage(image crashImage) (err error) {
 			image.flushedSeq, cursor.Seq)
 	}
 
-	// A store that has a part of an envelope returns ErrNotReady until it has folded the rest. Fold
-	// skips the part that the store has.
-	foldedEnvelopes := IndexAfter(c.envs, cursor)
+	// A store that has a part of an envelope refuses queries with ErrNotReady until it has folded
+	// the rest. Its cursor does not include that envelope. Fold skips the events that the store
+	// has.
+	foldedEnvelopes := IndexAfter(c.envs, cursor) // how many envelopes the store has completely
 	rows, err := readRows(s)
 	if errors.Is(err, projections.ErrNotReady) {
 		c.counts.ImagesInsideEnvelope++

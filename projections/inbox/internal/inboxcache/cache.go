@@ -25,11 +25,12 @@ type Cache struct {
 	// mu guards the fields below.
 	mu         sync.Mutex
 	young, old *generation
-	// deliveredVersion is the lowest version of a view that shows every event for which the fold
-	// has delivered pins or dropped inboxes so far. It never falls. An inbox that begins now must
-	// not learn from older views, because it was not given the pins that those views lack.
-	deliveredVersion uint64
-	closed           bool
+	// latestEventVersion is the lowest version of a view that shows every event of which the fold
+	// has told this cache so far, whether there was an inbox for it or not. It never falls. An
+	// inbox that is created now must not learn from older views, because it was not given the pins
+	// that those views lack.
+	latestEventVersion uint64
+	closed             bool
 }
 
 // New returns an empty cache for a store that has just been opened. relations is the cache of the
@@ -61,7 +62,7 @@ func (c *Cache) Repaired(version uint64) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deliveredVersion = max(c.deliveredVersion, version)
+	c.latestEventVersion = max(c.latestEventVersion, version)
 	c.clearInboxes()
 }
 

@@ -7,96 +7,103 @@ import (
 
 // An inbox has the sort keys of the newest pins for one reader. A sort key is the complement of the
 // pin's creation time in 8 bytes, followed by the ids of the owner and the pin. So the sort keys of
-// newer pins are smaller. All versions in this file are versions of views of the store.
+// newer pins are smaller.
+//
+// A version in this file is that of a view, which is a snapshot of the store. It rises with every
+// change of rows. The fold tells the cache about an event before there is a view that shows it.
+//
+// Pins reach a reader in two ways. The pins of most owners are pushed to inboxes by the fold. Where
+// the reader has a pull row, pages read the outbox of the owner instead.
 
-// FloorAtEnd is greater than every sort key: the byte that follows the time in a sort key is never
-// 0xff. An inbox with this floor has the whole feed.
+// FloorAtEnd is the floor of an inbox that lacks nothing. It is greater than every sort key,
+// because the byte that follows the time is a tag of the encoding of ids, of which none is 0xff.
 const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
 // generation is a set of inboxes. Many inboxes have the same sort keys, so the generation stores
-// each sort key once. The inboxes refer to it by its number, which is an index of sortKeys.
+// each sort key once, and the inboxes have its index.
 type generation struct {
 	// inboxes maps each reader to the reader's inbox.
 	inboxes map[string]*inbox
-	// sortKeys has the sort keys by number, and numberOf is the reverse map. Sort keys are appended
-	// and never changed or removed. So an Iterator may read its part of the slice without the lock
-	// while the generation appends to it.
+	// sortKeys has the sort keys of all inboxes in no order, and indexOf is the reverse map. Sort
+	// keys are appended and never changed or removed. So an Iterator may read its part of the slice
+	// without the lock while the generation appends to it.
 	sortKeys []string
-	numberOf map[string]uint32
+	indexOf  map[string]uint32
 	// bytes is the estimated memory of the generation.
 	bytes int64
 }
 
 // inbox is the inbox of a reader.
 //
-// Invariant: for a view of version minReadVersion or later, the inbox has every sort key smaller
-// than floor that the outboxes have for the reader, except those that a pull row leads to. It may
-// have others. It may also have sort keys at or above floor, which callers must ignore.
+// Invariant: for a view of version minReadVersion or later, the inbox has every sort key below
+// floor that a page would merge from the outboxes of the reader's followees, except those of
+// outboxes that the reader pulls. It may have more sort keys: of pins that the reader does not see,
+// which pages leave out, and at or above floor, which callers must ignore.
 type inbox struct {
-	// entries are the numbers of the sort keys, the oldest pin first, so that a new pin is
-	// appended.
+	// entries are indexes of sort keys, the oldest pin first, so that a new pin is appended.
 	entries []uint32
-	// floor is empty until LearnInbox has filled the inbox. Until then, every delivery is stored.
+	// floor is empty until LearnInbox has added a range of sort keys. Until then, every delivery is
+	// stored.
 	floor string
-	// minReadVersion is the lowest version of a view for which the inbox can be read.
+	// minReadVersion is the lowest version of a view for which the inbox can be read. Older views
+	// may show pins that were deleted before the inbox learned, and so are missing from it.
 	minReadVersion uint64
 	// minLearnVersion is the lowest version of a view from which the inbox may learn. Older views
-	// lack pins that were delivered and that the inbox did not store, or has trimmed away.
+	// may lack pins that were delivered and that the inbox did not store, or has trimmed away.
 	minLearnVersion uint64
 }
 
-// Estimates of memory, in bytes.
 const (
-	// inboxOverhead is for one inbox and its element of the map, without the bytes of the reader
-	// and of the entries.
+	// inboxOverhead estimates the bytes of an inbox and its element of the map, without those of
+	// the reader's id and of the entries.
 	inboxOverhead = 160
-	// sortKeyMemory is for one sort key and its element of the map, without the bytes of the sort
-	// key.
-	sortKeyMemory = 64
-	// entryBytes is for one entry of an inbox.
+	// internedKeyOverhead estimates the bytes of an element of sortKeys and one of indexOf, without
+	// those of the sort key itself.
+	internedKeyOverhead = 64
+	// entryBytes is the size of an entry of an inbox.
 	entryBytes = 4
 )
 
 func newGeneration() *generation {
-	return &generation{inboxes: map[string]*inbox{}, numberOf: map[string]uint32{}}
+	return &generation{inboxes: map[string]*inbox{}, indexOf: map[string]uint32{}}
 }
 
-// Iterator iterates over the sort keys that an inbox had when it was read, the newest pin first.
-// The zero Iterator has none.
+// Iterator returns the sort keys that an inbox had when it was read, the newest pin first, without
+// a lock. The zero Iterator returns nothing.
 type Iterator struct {
-	// remaining are the numbers of the sort keys that Next has not returned, the newest pin last.
+	// remaining are the indexes of the sort keys that Next has not returned, the newest pin last.
 	remaining []uint32
-	// sortKeys has the sort keys by number.
+	// sortKeys are those of the generation.
 	sortKeys []string
 }
 
 // Next returns the next sort key. ok is false if there is none.
-func (l *Iterator) Next() (sortKey string, ok bool) {
-	last := len(l.remaining) - 1
+func (it *Iterator) Next() (sortKey string, ok bool) {
+	last := len(it.remaining) - 1
 	if last < 0 {
 		return "", false
 	}
-	sortKey = l.sortKeys[l.remaining[last]]
-	l.remaining = l.remaining[:last]
+	sortKey = it.sortKeys[it.remaining[last]]
+	it.remaining = it.remaining[:last]
 	return sortKey, true
 }
 
-// SkipTo skips the sort keys that are smaller than from, which are those of newer pins.
-func (l *Iterator) SkipTo(from []byte) {
-	for last := len(l.remaining) - 1; last >= 0 && l.sortKeys[l.remaining[last]] < string(from); last-- {
-		l.remaining = l.remaining[:last]
+// SkipTo skips the sort keys that are smaller than from. They belong to newer pins.
+func (it *Iterator) SkipTo(from []byte) {
+	for last := len(it.remaining) - 1; last >= 0 && it.sortKeys[it.remaining[last]] < string(from); last-- {
+		it.remaining = it.remaining[:last]
 	}
 }
 
 // PushedPin is a pin that the fold delivers to the inboxes of many readers.
 type PushedPin struct {
 	sortKey string
-	// version is the lowest version of a view that shows the pin.
+	// version is the lowest version of a view that will show the pin.
 	version uint64
-	// number is the number of sortKey in generation. It is remembered for the next delivery to an
-	// inbox of the same generation.
-	number     uint32
-	generation *generation
+	// index is the index of sortKey in indexedIn, which is nil before the first delivery. Most
+	// readers of an owner have inboxes in the same generation, so it is looked up once.
+	index     uint32
+	indexedIn *generation
 }
 
 // NewPushedPin returns the pin with this sort key. version is the lowest version of a view that
@@ -105,25 +112,26 @@ func NewPushedPin(sortKey []byte, version uint64) PushedPin {
 	return PushedPin{sortKey: string(sortKey), version: version}
 }
 
-// SkipDelivery reports whether the cache has no inboxes at all, so that the fold need not look for
-// inboxes that an event concerns. In that case it records that an inbox which begins later must not
-// learn from views that do not show the event. version is the lowest version of a view that will
-// show the event.
+// SkipDelivery reports whether the cache has no inboxes at all. Then the fold need not look for the
+// readers whom an event concerns, and inboxes that are created later will not learn from views that
+// lack the event. If the result is false, the fold must call DeliverToInbox or DropInbox for all of
+// these readers. version is the lowest version of a view that will show the event.
 func (c *Cache) SkipDelivery(version uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.young.inboxes)+len(c.old.inboxes) > 0 {
 		return false
 	}
-	c.deliveredVersion = max(c.deliveredVersion, version)
+	c.latestEventVersion = max(c.latestEventVersion, version)
 	return true
 }
 
-// DeliverToInbox adds a pin to the inbox of a reader, if there is one.
+// DeliverToInbox adds a pin to the inbox of a reader, if the reader has an inbox and the pin
+// belongs above its floor.
 func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deliveredVersion = max(c.deliveredVersion, pin.version)
+	c.latestEventVersion = max(c.latestEventVersion, pin.version)
 
 	// Do not move the inbox into the young generation. Only reading and learning do so, because
 	// they show that the reader still reads pages.
@@ -137,39 +145,38 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 		return
 	}
 
-	// The inbox does not store older pins than its floor. Therefore the inbox must not learn this
-	// range of sort keys from a view that lacks the pin.
+	// An inbox has no pins that are older than its floor. So it must not learn the range of the pin
+	// from a view that lacks the pin. latestEventVersion never falls, so neither does
+	// minLearnVersion.
 	if box.floor != "" && pin.sortKey >= box.floor {
-		box.minLearnVersion = c.deliveredVersion // which never falls
+		box.minLearnVersion = c.latestEventVersion
 		return
 	}
 
-	if pin.generation != g {
-		pin.generation = g
-		pin.number = c.addSortKey(g, pin.sortKey)
+	if pin.indexedIn != g {
+		pin.indexedIn = g
+		pin.index = c.addSortKey(g, pin.sortKey)
 	}
-	c.insertEntry(g, box, pin.number)
+	c.insertEntry(g, box, pin.index)
 	c.trim(g, box)
 	c.rotateIfFull()
 }
 
-// insertEntry adds the sort key with this number to an inbox of the generation, unless the inbox
-// has it already. The caller holds mu.
-func (c *Cache) insertEntry(g *generation, box *inbox, number uint32) {
-	// Nearly always the pin is newer than all others and is appended. Otherwise search for its
-	// place.
-	key := g.sortKeys[number]
+// insertEntry adds the entry of a pin to an inbox of the generation, unless the inbox has it
+// already. The caller holds mu.
+func (c *Cache) insertEntry(g *generation, box *inbox, entry uint32) {
+	key := g.sortKeys[entry]
 	n := len(box.entries)
-	index := n
+	place := n // nearly always the pin is newer than all others
 	if n > 0 && g.sortKeys[box.entries[n-1]] <= key {
 		var found bool
-		if index, found = slices.BinarySearchFunc(box.entries, key, g.compareEntry); found {
+		if place, found = slices.BinarySearchFunc(box.entries, key, g.compareEntry); found {
 			return
 		}
 	}
 
 	capacity := cap(box.entries)
-	box.entries = slices.Insert(box.entries, index, number)
+	box.entries = slices.Insert(box.entries, place, entry)
 	c.charge(g, entryBytes*int64(cap(box.entries)-capacity))
 }
 
@@ -187,11 +194,11 @@ func (c *Cache) trim(g *generation, box *inbox) {
 		return
 	}
 
+	// The floor moves to the newest removed pin, unless it was there or at a newer one before. An
+	// empty floor stays empty, because min takes it for the smaller one.
 	removed := len(box.entries) - c.trimTo
-	// The removed entries may lie above the floor, or there may be no floor yet. Then the floor
-	// stays as it is.
 	box.floor = min(box.floor, g.sortKeys[box.entries[removed-1]])
-	box.minLearnVersion = c.deliveredVersion
+	box.minLearnVersion = c.latestEventVersion
 	box.entries = slices.Delete(box.entries, 0, removed)
 }
 
@@ -207,8 +214,9 @@ func (c *Cache) ReadInbox(reader []byte, version uint64) (sortKeys Iterator, flo
 	if box == nil || box.floor == "" || version < box.minReadVersion {
 		return Iterator{}, ""
 	}
-	// Deliveries change box.entries, so the iterator gets a copy.
-	return Iterator{slices.Clone(box.entries), c.young.sortKeys}, box.floor
+	// Deliveries change box.entries, so the iterator gets a copy. findAndPromote has moved the
+	// inbox into the young generation.
+	return Iterator{remaining: slices.Clone(box.entries), sortKeys: c.young.sortKeys}, box.floor
 }
 
 // findAndPromote returns the inbox of a reader, or nil if there is none. It moves an inbox of the
@@ -223,24 +231,24 @@ func (c *Cache) findAndPromote(reader []byte) *inbox {
 	}
 
 	c.removeInbox(c.old, reader)
-	// The same sort key has different numbers in the two generations.
+	// The same sort key has different indexes in the two generations.
 	entries := make([]uint32, 0, len(box.entries))
-	for _, number := range box.entries {
-		entries = append(entries, c.addSortKey(c.young, c.old.sortKeys[number]))
+	for _, entry := range box.entries {
+		entries = append(entries, c.addSortKey(c.young, c.old.sortKeys[entry]))
 	}
 	box.entries = entries
 	c.addInbox(reader, box)
 	return box
 }
 
-// LearnInbox fills or extends the inbox of a reader. sortKeys are all sort keys s with from <= s <
-// to that the followed outboxes have at a view of this version, in ascending order. A nil from is
+// LearnInbox adds a range of sort keys to the inbox of a reader, which it creates if there is none.
+// sortKeys are all sort keys from from, included, to to, excluded, that a page has merged from the
+// outboxes of the reader's followees at a view of this version, in ascending order. A nil from is
 // smaller than every sort key.
 //
-// LearnInbox creates the inbox if there is none. It does not add the sort keys if they would leave
-// a gap between the floor and from, if to is not above the floor, or if the view is older than
-// minLearnVersion. An inbox that was created but not filled stores deliveries from now on, so a
-// later page can fill it.
+// LearnInbox adds nothing if there is a gap between the floor and from, if to is not above the
+// floor, or if the view is older than minLearnVersion. An inbox that was created without a range
+// stores all deliveries from then on, so the next first page of the reader can fill it.
 func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys [][]byte, to []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +259,7 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 
 	box := c.findAndPromote(reader)
 	if box == nil {
-		box = &inbox{minLearnVersion: c.deliveredVersion}
+		box = &inbox{minLearnVersion: c.latestEventVersion}
 		c.addInbox(reader, box)
 	}
 	if string(from) > box.floor || string(to) <= box.floor || version < box.minLearnVersion {
@@ -267,13 +275,13 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 	c.trim(c.young, box)
 }
 
-// DropInbox removes the inbox of a reader, because an event has changed what belongs into it.
-// version is the lowest version of a view that will show the event. No inbox that begins later
-// learns from an older view.
+// DropInbox removes the inbox of a reader, because an event has changed what belongs in it. version
+// is the lowest version of a view that will show the event. Inboxes that are created later do not
+// learn from older views.
 func (c *Cache) DropInbox(reader []byte, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deliveredVersion = max(c.deliveredVersion, version)
+	c.latestEventVersion = max(c.latestEventVersion, version)
 	c.removeInbox(c.young, reader)
 	c.removeInbox(c.old, reader)
 }
@@ -289,16 +297,15 @@ func (c *Cache) clearInboxes() {
 // rotateIfFull begins a new young generation if the young one has more than a quarter of the limit
 // of the shared cache, or both generations together have more than half of the limit. The young
 // generation becomes the old one. The inboxes of the previous old generation are dropped: no page
-// has read or filled them since the last rotation. The caller holds mu.
+// has read them since the last rotation. The caller holds mu.
 func (c *Cache) rotateIfFull() {
 	limit := c.shared.Limit()
 	if c.young.bytes <= limit/4 && c.young.bytes+c.old.bytes <= limit/2 {
 		return
 	}
 
-	// What remains is the generation that was young. It usually has little more than a quarter of
-	// the limit, so its readers have time to move their inboxes into the new young generation
-	// before the next rotation.
+	// The generation that was young has hardly more than a quarter of the limit. So the new one has
+	// room until its readers have read pages, which moves their inboxes there.
 	c.charge(c.old, -c.old.bytes)
 	c.old = c.young
 	c.young = newGeneration()
@@ -332,15 +339,15 @@ func inboxBytes(reader []byte, box *inbox) int64 {
 	return inboxOverhead + int64(len(reader)) + entryBytes*int64(cap(box.entries))
 }
 
-// addSortKey returns the number of a sort key in a generation. It adds the sort key if it is not
+// addSortKey returns the index of a sort key in a generation. It adds the sort key if it is not
 // there yet. The caller holds mu.
 func (c *Cache) addSortKey(g *generation, sortKey string) uint32 {
-	if number, known := g.numberOf[sortKey]; known {
-		return number
+	if index, known := g.indexOf[sortKey]; known {
+		return index
 	}
-	number := uint32(len(g.sortKeys))
+	index := uint32(len(g.sortKeys))
 	g.sortKeys = append(g.sortKeys, sortKey)
-	g.numberOf[sortKey] = number
-	c.charge(g, sortKeyMemory+int64(len(sortKey)))
-	return number
+	g.indexOf[sortKey] = index
+	c.charge(g, internedKeyOverhead+int64(len(sortKey)))
+	return index
 }
