@@ -70,7 +70,7 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 // compare does the work of Compare, with any keyspace.
 func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Comparison, err error) {
 	// An import would change the state while it is compared.
-	unlock, err := lockState(o.State)
+	unlock, err := lockStateDir(o.State)
 	if err != nil {
 		return nil, err
 	}

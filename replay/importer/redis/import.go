@@ -146,7 +146,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // readAndPublish performs the phases of the run that are not done yet.
 func (r *importRun) readAndPublish(ctx context.Context) (*Report, error) {
-	unlock, err := lockState(r.State)
+	unlock, err := lockStateDir(r.State)
 	if err != nil {
 		return nil, err
 	}

@@ -405,7 +405,7 @@ func TestChangedMappingReadsAnew(t *testing.T) {
 func TestForeignStateIsRefused(t *testing.T) {
 	imp := newTestRun(t, smallRedis(), newFakeLog(t))
 
-	unlock, err := lockState(imp.State)
+	unlock, err := lockStateDir(imp.State)
 	if err != nil {
 		t.Fatal(err)
 	}
