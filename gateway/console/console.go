@@ -14,47 +14,49 @@ import (
 	"time"
 )
 
-// dist contains the built page: dist/index.html and the files in dist/assets. Without the prefix
-// "all:", Go would leave out files whose names begin with "_" or ".", and the build may choose such
-// names.
+// dist contains what Vite has built from the sources in web: dist/index.html, and its scripts and
+// styles in dist/assets. Without the prefix "all:", Go would leave out files whose names begin with
+// "_" or ".", and Vite may choose such names.
 //
 //go:embed all:dist
 var dist embed.FS
 
-// Path is the URL path of the page. The URL paths of its other files begin with Path.
+// Path is the URL path of index.html. All other files are served below it.
 const Path = "/console/"
 
-// contentSecurityPolicy lets the page load scripts and styles from its own origin, call its own
-// origin, and show images from data: URLs. No site can put the page in a frame, and the page cannot
-// submit a form.
+// contentSecurityPolicy lets the page load script and style files from its own origin, send
+// requests there with fetch, and show images from data: URLs. It blocks inline scripts and styles,
+// frames around the page, and forms that the browser would submit itself.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// mediaTypes lists the file extensions that the console can serve, with the media type of each. The
-// function mime.TypeByExtension would depend on the configuration of the machine.
+// mediaTypes has the media type of each file extension that may occur in dist. It is used instead
+// of mime.TypeByExtension, whose answers depend on the configuration of the machine.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
 }
 
-// builtFile is a file of dist.
+// builtFile is a file of dist with the values of its response headers.
 type builtFile struct {
 	content   []byte
 	mediaType string
-	// etag is the value of the ETag header, with its quotes.
+	// etag is a hash of the content, in quotes.
 	etag string
-	// hasHashInName is true if another build never uses the same name for another content.
-	hasHashInName bool
+	// immutable is true if the content at the file's URL never changes, so that browsers may keep
+	// it.
+	immutable bool
 }
 
-// handler serves the files of dist. Its keys are URL paths, such as "/console/" and
-// "/console/assets/index-A4ATf0He.js".
+// handler maps URL paths, such as "/console/" and "/console/assets/index-A4ATf0He.js", to files.
 type handler map[string]builtFile
 
-// New returns the handler of the console. The caller must mount it at [Path] and at [Path] without
-// the trailing slash, and must not strip a prefix from the URL path of requests. New returns an
-// error if dist has no index.html, or a file whose extension is not in mediaTypes.
+// New returns a handler that serves the console. The caller must mount the handler at [Path], and
+// also at Path without the trailing slash, because it redirects from there. The caller must not
+// strip a prefix from the URL path of requests. New returns an error if the embedded files are not
+// those of a console: if index.html is missing, or if there is a file other than .html, .js and
+// .css.
 func New() (http.Handler, error) {
 	h := handler{}
 	err := fs.WalkDir(dist, "dist", func(filePath string, entry fs.DirEntry, walkErr error) error {
@@ -75,7 +77,7 @@ func New() (http.Handler, error) {
 		}
 		hash := sha256.Sum256(content)
 
-		// The page itself has the URL path /console/, not /console/index.html.
+		// index.html is served at /console/, and not at /console/index.html.
 		relativePath := strings.TrimPrefix(filePath, "dist/")
 		urlPath := Path + relativePath
 		if relativePath == "index.html" {
@@ -85,8 +87,8 @@ func New() (http.Handler, error) {
 			content:   content,
 			mediaType: mediaType,
 			etag:      `"` + base64.RawURLEncoding.EncodeToString(hash[:]) + `"`,
-			// The build puts a hash of the content into the names of the files in assets.
-			hasHashInName: strings.HasPrefix(relativePath, "assets/"),
+			// Vite puts a hash of the content into the names of all files in assets.
+			immutable: strings.HasPrefix(relativePath, "assets/"),
 		}
 		return nil
 	})
@@ -99,8 +101,9 @@ func New() (http.Handler, error) {
 	return h, nil
 }
 
-// ServeHTTP answers GET and HEAD with the file at the URL path, or with status 404 if there is
-// none. It redirects from /console to /console/, and refuses other methods with status 405.
+// ServeHTTP serves the file at the URL path to GET and HEAD requests, and redirects them from
+// /console to /console/. It answers with status 404 if there is no such file, and with status 405
+// to requests with other methods.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
@@ -108,7 +111,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	header.Set("Cache-Control", "no-cache")
+	header.Set("Cache-Control", "no-cache") // immutable files replace it
 
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
@@ -117,9 +120,10 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if r.URL.Path == strings.TrimSuffix(Path, "/") {
-		// The location is relative, because a proxy may serve the console below another path.
-		// http.Redirect would make it absolute. The status is 302, because browsers remember the
-		// permanent redirects of an address.
+		// The location is relative to the URL of the request, because a proxy may serve the console
+		// below a path of its own, such as /tools/console. http.Redirect would write an absolute
+		// path. The status is 302, because browsers remember permanent redirects, also for another
+		// program that listens on the same port later.
 		header.Set("Location", strings.TrimPrefix(Path, "/"))
 		w.WriteHeader(http.StatusFound)
 		return
@@ -132,12 +136,11 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	header.Set("Content-Type", file.mediaType)
 	header.Set("ETag", file.etag)
-	if file.hasHashInName {
-		const oneYear = "31536000" // seconds
-		header.Set("Cache-Control", "public, max-age="+oneYear+", immutable")
+	if file.immutable {
+		header.Set("Cache-Control", "public, max-age=31536000, immutable") // a year, in seconds
 	}
 
-	// ServeContent compares the ETag with If-None-Match. It does not use the name, because the
-	// Content-Type is set, and sends no Last-Modified for the zero time.
+	// ServeContent compares the ETag with If-None-Match. The empty name has no effect, because the
+	// Content-Type is set. For the zero time it sends no Last-Modified.
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file.content))
 }

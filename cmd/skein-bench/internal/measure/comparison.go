@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// WriteComparison writes the report of two programs for people. It has a line for each row: the
-// medians of both, the ratio of the medians, and the least and the greatest ratio of a single
-// round. A ratio is marked if no round had it on the other side of 1.
+// WriteComparison writes a report that compares two programs as Markdown. The table has a line for
+// each comparison of each row: the medians of both programs, the ratio of the medians, and the
+// lowest and the highest ratio of all rounds. A line says "better" or "worse" only if the ratios of
+// all rounds are below 1, or all are above 1.
 func (r *Report) WriteComparison(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d cores, %s/%s, %s; append and fsync of 4 KiB: %s µs.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.OS,
@@ -16,33 +17,37 @@ func (r *Report) WriteComparison(w io.Writer) error {
 	fmt.Fprintf(&b, "base: %s; head: %s; %d users, %d follows; medians of %d rounds", r.Settings.Base, r.Settings.Head,
 		r.Settings.Users, r.Settings.Edges, r.Settings.Runs)
 	if r.Settings.Quick {
-		b.WriteString("; a smoke test: the figures mean nothing")
+		b.WriteString("; a smoke test: the measurements mean nothing")
 	}
 	b.WriteString(".\n\n")
 
-	b.WriteString("| row | unit | base | head | ratio | least – greatest of a round | |\n|---|---|--:|--:|--:|--:|---|\n")
+	b.WriteString("| row | unit | base | head | ratio | lowest – highest round | verdict |\n|---|---|--:|--:|--:|--:|---|\n")
 	for _, row := range r.Rows {
 		for _, c := range row.Comparisons {
 			verdict := c.verdict()
 			if r.Settings.Quick {
-				verdict = "" // a smoke test has one round, which is always on one side of 1
+				verdict = "" // a smoke test has a single round, which says nothing about noise
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | **%.3f** | %.3f – %.3f | %s |\n", row.Title, row.Unit,
 				FormatFigure(row.SeriesOf(c.To).Median), FormatFigure(row.SeriesOf(c.Of).Median), c.Ratio, c.Min, c.Max, verdict)
 		}
 	}
 
-	b.WriteString("\nRatios are head to base. \"better\" and \"worse\" mark those that were on the same side of 1 in every round.\n")
+	b.WriteString("\nRatios are head to base. \"better\" and \"worse\" mean that all rounds had a ratio on the same side of 1.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// verdict returns "better" or "worse" if the ratio is outside the noise, and nothing otherwise.
+// verdict returns "better" or "worse" if the ratios of all rounds are on the same side of 1, and
+// the empty string otherwise.
 func (c *Comparison) verdict() string {
+	allBelow := c.Max < 1
+	allAbove := c.Min > 1
+	lowerIsBetter := c.AtMost
 	switch {
-	case c.Min <= 1 && c.Max >= 1:
+	case !allBelow && !allAbove:
 		return ""
-	case (c.Max < 1) == c.AtMost:
+	case allBelow == lowerIsBetter:
 		return "better"
 	default:
 		return "worse"
