@@ -5,53 +5,56 @@ import (
 	"context"
 )
 
-// Delivery is where the pages of a feed now find a pin: in the inbox of the reader, to which pins
-// are pushed when they are created, or in an outbox. It follows from the feed, the owner and the
-// rows of the view. It is not a record of what happened when the pin was created, and it does not
-// depend on which inboxes are in memory. It decides what a page costs, and not what a page shows.
+// Delivery is how pins like the explained one reach feeds at the time of the view. The fold pushes
+// new pins of an owner to the inboxes of the followers that are in memory. If the owner or board
+// has too many followers, pages pull the pins from an outbox instead. Delivery affects what a page
+// costs, and not what it shows. It does not say how the pin was delivered when it was created.
 type Delivery uint8
 
 // The kinds of delivery.
 const (
 	// DeliveryNone: the pin is not in the feed.
 	DeliveryNone Delivery = iota
-	// DeliveryPushed: new pins of the owner are pushed to the inboxes of followers.
+	// DeliveryPushed: pages find the pin in the reader's inbox, or in an outbox if the reader has
+	// no inbox in memory.
 	DeliveryPushed
-	// DeliveryPulled: pages read the pin from an outbox, whether the reader has an inbox or not:
-	// in a feed with [Feed.Only], for the reader's own pins, and if a pull row of the reader says
-	// that the owner or the board has too many followers for pushing.
+	// DeliveryPulled: pages read the pin from an outbox, even if the reader has an inbox. This is
+	// so if [Feed.Only] is set, for the reader's own pins, and if the reader has a pull row for the
+	// owner or the board.
 	DeliveryPulled
 )
 
 // Explanation says where in a feed a pin is, or why it is absent.
 type Explanation struct {
-	// Pin is the pin, or nil if there is none or it was deleted. Its Score is set if the order is
-	// Trending and the pin is ranked.
+	// Pin is the pin, or nil if there is none or it was deleted. It is set for absent pins, too.
+	// Its Score is set if Explain has found the pin among the ranked pins.
 	Pin *Pin
 	// Absence is the set of reasons why the pin is absent, or 0 if it is in the feed.
 	Absence AbsenceReasons
-	// Rank is the pin's place among the entries of all pages: 1 is the first entry. It is 0 if the
-	// pin is absent. Entries are the pins that the feed shows. With [Feed.OnePerItem], only the
-	// first pin of each item is an entry.
+	// Rank is the pin's place among the pins that the feed shows on all pages: 1 is the first. It
+	// is 0 if the pin is absent. With [Feed.OnePerItem], the feed shows only the first pin of an
+	// item.
 	Rank int
 	// Delivery is DeliveryNone if and only if the pin is absent.
 	Delivery Delivery
 }
 
-// Explain says whether a pin is in a feed, and where or why not. It explains the feed that a reader
-// would get who now began at the first page and read all pages of this view.
+// Explain says whether a pin is in a feed, and where or why not. It answers for a reader who begins
+// with the first page at the view of q, and reads that view to the end.
 //
-// If the pin does not exist, or the reader does not see it, Explain costs a few point reads and at
-// most one call of [Feed.HiddenItems]. Otherwise the cost grows with the feed: in the order Newest,
-// Explain reads all entries that are newer than the pin, and in the order Trending all ranked pins.
+// If the pin does not exist, or something about the pin itself keeps it out of the feed, Explain
+// costs a few point reads and at most one call of [Feed.HiddenItems]. Otherwise the cost grows with
+// the feed. In the order Newest, Explain reads the feed down to the pin, and returns an error if
+// the pin is not there although it should be. In the order Trending, it reads all ranked pins.
+//
+// [Feed.HiddenItems] must give the same answers throughout the call.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
 	pin, err := q.livingPin(owner, id)
 	if err != nil {
 		return Explanation{}, err
 	}
 
-	// For a nil pin, which does not exist, the checker gives the reasons that hold for all pins of
-	// the owner.
+	// If pin is nil, these are the reasons that hold for all pins of the owner.
 	checker := newAbsenceChecker(q, &f)
 	reasons, err := checker.reasons(owner, pin)
 	if err != nil {
@@ -122,11 +125,11 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 	}()
 
-	// Newer pins have smaller sort keys. The bound is exclusive, and no sort key lies between that
-	// of the pin and the same with a zero byte appended, so the iterator ends right after the pin.
+	// Newer pins have smaller sort keys. nextBatch ends before the first sort key that is not below
+	// bound. sortKey and a zero byte are the next larger key, so the pin itself is included.
 	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
 	bound := append(bytes.Clone(sortKey), 0)
-	shownItems := map[string]bool{} // with OnePerItem, nextBatch adds the items of its pins
+	shownItems := map[string]bool{} // with OnePerItem, nextBatch adds the items that it returns
 
 	count := 0
 	var lastSortKey []byte
@@ -147,15 +150,15 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 	if f.OnePerItem && shownItems[pin.Item] {
 		return Explanation{Pin: pin, Absence: AbsenceItemShown}, nil
 	}
-	// Nothing keeps the pin out of the feed, so a row is missing from the outbox of its owner, or
-	// an entry from the inbox of the reader.
+	// Nothing keeps the pin out of the feed, so the outbox of its owner lacks a row, or the
+	// reader's inbox lacks its sort key.
 	return Explanation{}, errRow("feed that lacks a pin which the reader should see", sortKey)
 }
 
 // explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The
 // caller has checked that the reader may see the pin. A pin that is older than the [Feed.MaxRanked]
-// newest pins of the feed is not ranked. Unlike explainNewest, it cannot tell this from a missing
-// row of an outbox.
+// newest pins of the feed is not ranked. explainTrending cannot tell this from a pin whose outbox
+// lacks a row.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
 	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins that
 	// OnePerItem leaves out.
@@ -199,9 +202,8 @@ func (q *Queries) findDelivery(f *Feed, pin *Pin) (Delivery, error) {
 		return DeliveryPulled, nil
 	}
 
-	// A pull row is about all pins of an owner, which is the nil board, or about one board. A
-	// reader has the first kind for an owner whom the reader follows, and the second for followed
-	// boards of other owners.
+	// The pull row of a reader who follows the owner names no board. The pull row of a reader who
+	// follows only boards of the owner names one of them. A reader never has both for one owner.
 	for _, board := range []*string{nil, &pin.Board} {
 		_, pulled, err := q.state.Get(pullKey(nil, f.Reader, pin.Owner, board))
 		if err != nil {
