@@ -245,3 +245,32 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 		t.Errorf("expected 2 refusals to be counted, got %d", n)
 	}
 }
+
+// A read that waits for a store which lags holds no place of an expensive read. So while all places
+// are taken, it learns that the store is behind.
+func TestExpensiveReadsWaitForTheirStoresFirst(t *testing.T) {
+	w := newWorld(t, withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	at := w.publish(follow("ann", "bob"))
+	places := w.server.budgets.ExpensiveReads
+	for range places.Limit {
+		if err := places.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer places.Done()
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	t.Run("ReadFeed by heat", func(t *testing.T) {
+		_, err := w.feed.ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{
+			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_TRENDING, AtLeast: at,
+		}))
+		wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+	})
+	t.Run("ExplainPin", func(t *testing.T) {
+		_, err := w.feed.ExplainPin(ctx, connect.NewRequest(&skeinv1.ExplainPinRequest{
+			ReaderId: "ann", Pin: pinNamed("bob", "p"), AtLeast: at,
+		}))
+		wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+	})
+}

@@ -30,12 +30,6 @@ func ValidateExplainPin(c *request.Checker, req *skeinv1.ExplainPinRequest) {
 // ExplainPin returns why a pin is in a feed or not. It opens the same views as ReadFeed does for a
 // first page.
 func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest, info *call.Info) (*skeinv1.ExplainPinResponse, error) {
-	// The rank of a pin needs the whole feed above it.
-	if err := s.expensiveReads.Wait(ctx); err != nil {
-		return nil, err
-	}
-	defer s.expensiveReads.Done()
-
 	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
@@ -63,6 +57,13 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 			f.HiddenItems = filter.hasSeen
 		}
 	}
+
+	// The rank of a pin needs the whole feed above it. Wait for a place only when all stores are
+	// open. Otherwise calls that wait for a store which lags could hold all places.
+	if err := s.expensiveReads.Wait(ctx); err != nil {
+		return nil, err
+	}
+	defer s.expensiveReads.Done()
 
 	pin := req.GetPin()
 	explain := func() (e inbox.Explanation, err error) {

@@ -69,13 +69,6 @@ func (s *Service) ReadFeed(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, info *call.Info,
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
-	if f.Order == inbox.Trending {
-		if err := s.expensiveReads.Wait(ctx); err != nil {
-			return nil, err
-		}
-		defer s.expensiveReads.Done()
-	}
-
 	id := FeedListID(FeedList, f, req)
 	newestID := FeedListID(newestList, f, req)
 	start, err := s.startFeed(req, id, newestID)
@@ -148,26 +141,29 @@ func (s *Service) readPage(
 		return page, err
 	}
 
-	if !req.GetHideSeen() {
-		if err := info.ReserveLongPage(ctx, size); err != nil {
-			return inbox.Page{}, nil, err
+	var filter *seenFilter
+	if req.GetHideSeen() {
+		filter = s.openSeenFilter(ctx, seenQuestion(f.Reader, req.GetIgnoreServed()), r.At, start.seenSeq)
+		defer filter.close()
+		if filter.view != nil {
+			f.HiddenItems = filter.hasSeen
 		}
-		page, err := read()
-		return page, nil, err
 	}
 
-	filter := s.openSeenFilter(ctx, seenQuestion(f.Reader, req.GetIgnoreServed()), r.At, start.seenSeq)
-	defer filter.close()
-	if filter.view != nil {
-		f.HiddenItems = filter.hasSeen
+	// Wait for places only when all stores are open. Otherwise calls that wait for a store which
+	// lags could hold all places.
+	if f.Order == inbox.Trending {
+		if err := s.expensiveReads.Wait(ctx); err != nil {
+			return inbox.Page{}, nil, err
+		}
+		defer s.expensiveReads.Done()
 	}
-	// This comes after the seen store was opened, because a call may not wait for a store while it
-	// holds a place for a long page.
 	if err := info.ReserveLongPage(ctx, size); err != nil {
 		return inbox.Page{}, nil, err
 	}
+
 	page, err := read()
-	if filter.hasFailed {
+	if filter != nil && filter.hasFailed {
 		// The seen store fails no feed: read the page again, and hide nothing.
 		f.HiddenItems = nil
 		page, err = read()
