@@ -71,11 +71,12 @@ func (s *Server) healthWatch(
 }
 
 // healthOf returns the health of the process (service "") or of a service by its full name. A
-// service without a projection, or whose projection has failed, is not serving.
+// service without a projection, or whose projection has failed, is not serving. While a projection
+// is held, nothing is serving, as for /readyz.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
 	isStopping := s.draining.Load() || s.serverCtx.Err() != nil
 	serving := !isStopping && s.isReady() && s.cluster.isKnownToOthers() &&
-		s.isAnswerable(s.countUnservedPartitions())
+		s.isAnswerable(s.countUnservedPartitions()) && s.heldError() == nil
 	switch service {
 	case "":
 		serving = serving && !s.allFailed()

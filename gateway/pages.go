@@ -130,15 +130,11 @@ func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 		Projections        map[string]projection `json:"projections"`
 	}{UnservedPartitions: s.countUnservedPartitions(), Projections: map[string]projection{}}
 
-	// heldError is the reason why a projection answers, but does not fold any further.
-	var heldError error
 	for _, current := range s.views.All {
 		st := s.views.StatusOf(current)
 		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
-		if st.State == store.Held {
-			heldError = st.Error
-		}
 	}
+	heldError := s.heldError()
 
 	code := http.StatusServiceUnavailable
 	switch {
@@ -147,7 +143,6 @@ func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 	case s.allFailed():
 		answer.Status = "failed"
 	case heldError != nil:
-		// The process could answer, but another process may have newer state.
 		answer.Status = "held"
 		answer.Error = heldError.Error()
 	case !s.isReady():
@@ -180,6 +175,17 @@ func (s *Server) isReady() bool {
 	}
 	s.caughtUp.Store(true)
 	return true
+}
+
+// heldError returns why a projection does not fold any further although it answers, or nil. Such a
+// process should get no calls, because another process may have newer state.
+func (s *Server) heldError() (err error) {
+	for _, current := range s.views.All {
+		if st := s.views.StatusOf(current); st.State == store.Held {
+			err = st.Error
+		}
+	}
+	return err
 }
 
 // allFailed reports whether no projection can answer.

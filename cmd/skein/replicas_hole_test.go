@@ -17,6 +17,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events/eventlog"
+	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -274,6 +276,16 @@ func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole 
 		return nil
 	}); err != nil {
 		t.Fatalf("process %d: %v", i, err)
+	}
+
+	// A load balancer that asks for the health over gRPC must send the process no calls.
+	health := healthv1connect.NewHealthClient(r.apis[i].HTTP, r.apis[i].URL)
+	got, err := health.Check(ctx, connect.NewRequest(&healthv1.HealthCheckRequest{}))
+	if err != nil {
+		t.Fatalf("process %d: %v", i, err)
+	}
+	if want := healthv1.HealthCheckResponse_NOT_SERVING; got.Msg.GetStatus() != want {
+		t.Errorf("the health of process %d is %v, expected %v", i, got.Msg.GetStatus(), want)
 	}
 }
 
