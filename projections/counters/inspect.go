@@ -37,7 +37,7 @@ func tagOfKey(key []byte) projections.Tag {
 var itemForms = map[projections.Tag]projections.RowForm{
 	tagPin:           {Name: "pin", Parts: "B p", Value: pinstore.Describe},
 	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
-	tagUserTallies:   {Name: "user-doings", Parts: "A", Value: describeUserTallies},
+	tagUserTallies:   {Name: "user-tallies", Parts: "A", Value: describeUserTallies},
 	tagBoardPins:     {Name: "board-pins", Parts: "B b", Value: describePinCount},
 	tagShownItem:     {Name: "shown", Parts: "B i p", Value: describeShownItem},
 	tagReaction:      {Name: "reaction", Parts: "A i kind", Special: reactionKeyParts, Remote: true, Value: describeReaction},

@@ -72,13 +72,13 @@ func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 			projections.AppendKey(nil, tagUnlistedInBoardEdges, "bob", "b", "ann"),
 			nil,
 			"bob",
-			"board-reverse B=bob b=b A=ann",
+			"unlisted-in-board-edge B=bob b=b A=ann",
 		},
 		{
 			append(appendStoreWideKey(nil, tagBoardDeletion, [16]byte{0xab}), make([]byte, 16)...),
 			[]byte{byte(boardRecreated)},
 			"",
-			"board-life hash=ab000000000000000000000000000000 hash-of-board=00000000000000000000000000000000 lives-again",
+			"board-deletion hash=ab000000000000000000000000000000 hash-of-board=00000000000000000000000000000000 lives-again",
 		},
 		{
 			appendListKey(nil, tagFollowingExplicit, "ann", at, "bob"),
@@ -140,7 +140,7 @@ func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 			"bob",
 			"implicit-follower B=bob since=AT A=ann",
 		},
-		{projections.AppendKey(nil, tagUnlistedInEdges, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
+		{projections.AppendKey(nil, tagUnlistedInEdges, "bob", "ann"), nil, "bob", "unlisted-in-edge B=bob A=ann"},
 		{
 			projections.AppendKey(nil, tagBoard, "bob", "b"),
 			(&boardRow{createdLive: live, titleOrder: live, title: "Bread & more"}).appendRow(nil),

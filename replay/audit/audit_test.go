@@ -202,7 +202,7 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob", whole},
 		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob", whole},
 		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob", whole},
-		{countersStore, "user-doings A=bob", "drop", "counts", "user bob", whole},
+		{countersStore, "user-tallies A=bob", "drop", "counts", "user bob", whole},
 		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob", whole},
 	}
 	for _, test := range tests { // a node that holds the partitions of all these users finds the same
