@@ -18,22 +18,23 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// All nodes of a cluster share one bucket of the NATS key-value store, which has four kinds of
-// keys. Each node writes its node key every few seconds: its address, and the partitions that it
-// serves. The node that has written the lease last is the controller. The controller writes the
-// table, which says which nodes should hold each partition. An operator writes a drain key for a
-// node that should hold no partitions. The package documentation has a drawing.
+// All nodes of a cluster share one bucket of the NATS key-value store, with four kinds of keys.
+// Each node writes its node key every few seconds: its address, and the partitions that it serves.
+// One node at a time holds the lease, which it renews as often, and is the controller. If it does
+// not renew the lease, another node takes it. The controller writes the table, which says which
+// nodes should hold each partition. A drain key exists for each node that should hold no
+// partitions. The package documentation has a drawing.
 
 var (
-	// ErrNameTakenOver is returned by Run if another process runs a node of the same name and has
-	// overwritten the node key later than this one.
+	// ErrNameTakenOver is returned by Run if a process that was started later runs a node of the
+	// same name and has overwritten the node key.
 	ErrNameTakenOver = errors.New("placement: a newer process has taken over the name of the node")
 	// ErrUnknownNode means that the bucket has no node key of this name, according to what this
 	// process has read of it so far.
 	ErrUnknownNode = errors.New("placement: the bucket has no node of this name")
 )
 
-// The defaults of [Options] that other packages document.
+// The defaults of [Options].
 const (
 	DefaultCopies       = 2
 	DefaultRenewEvery   = 2 * time.Second
@@ -66,10 +67,10 @@ type Options struct {
 	// processes of a cluster must use the same RenewEvery and the same ExpireAfter, because each
 	// process judges the renewals of all nodes by its own settings.
 	RenewEvery time.Duration
-	// ExpireAfter is how long after the last renewal of its node key a node counts as alive, and
-	// how long after the last renewal of the lease another node may take it; 0 means
-	// DefaultExpireAfter. It must be at least 3*RenewEvery. A node that is not alive keeps its
-	// partitions in the table.
+	// ExpireAfter is the time after which a renewal expires; 0 means DefaultExpireAfter. A node
+	// whose last renewal has expired is not alive ([Cluster.Members]), but keeps its partitions in
+	// the table until ReplaceAfter. A lease whose last renewal has expired can be taken by another
+	// node. ExpireAfter must be at least 3*RenewEvery.
 	ExpireAfter time.Duration
 	// ReplaceAfter is how long after the last renewal of a node key the controller deletes the key
 	// and assigns the node's partitions to other nodes; 0 means DefaultReplaceAfter. It must be at
@@ -143,13 +144,14 @@ type Cluster struct {
 	// bucketState is the copy of the bucket.
 	bucketState *bucketState
 	// ackedRevisions has, for the keys that Run writes, the revision of the last write that the
-	// server has acknowledged. The watch may deliver older revisions after that.
+	// server has acknowledged. The watch of the bucket may deliver older revisions after that,
+	// which must not replace what was written.
 	ackedRevisions map[string]uint64
 	// self is what Run writes to the node key next: opts.Self with the last Announcement.
 	self Member
-	// wroteNodeKey is set when this instance has written its node key. If the key has the value of
-	// another instance after that, a newer process has taken over the name: the older process stops
-	// writing as soon as it reads such a value.
+	// wroteNodeKey is set when this instance has written its node key. Before that, a value of
+	// another instance is what an earlier process has left. After that, it comes from a later
+	// process, and this one stops.
 	wroteNodeKey bool
 	// changed is the channel that Changed returns. It is closed and replaced at each change.
 	changed chan struct{}
@@ -161,9 +163,8 @@ type Cluster struct {
 // cannot decode; see [Cluster.UnreadableKeys]. If the bucket cannot be read, Open tries again for
 // up to a minute.
 //
-// The node keys do not say how long ago they were written. So at first, Members contains every node
-// that has a key, even one that stopped long ago. Such a node ceases to be alive ExpireAfter later,
-// if Run is running by then.
+// Clocks of machines differ, so a process measures how long a node is silent by its own clock, from
+// Open on. So at first, Members contains every node that has a key, even one that stopped long ago.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.checkAndSetDefaults(); err != nil {
 		return nil, err
@@ -189,14 +190,14 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 			return c, nil
 		}
 		if wait.For(openCtx, c.retryDelay(failures)) != nil {
-			return nil, err // this error says more than that of openCtx
+			return nil, err // the error of the last attempt says more than that of openCtx
 		}
 	}
 }
 
-// Run keeps the copy of the bucket up to date, from which all other methods answer. If the process
-// runs a node, Run also renews the node key, and does the controller's work while this node has the
-// lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a newer
+// Run keeps the copy of the bucket up to date; the other methods read the copy. If the process runs
+// a node, Run also renews the node key, and does the controller's work while this node has the
+// lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a later
 // process has taken over the name of Self.
 //
 // When ctx ends, Run returns nil. It does not delete the node key or the lease, because most nodes
@@ -210,9 +211,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Announce replaces the announcement in the node key with the next renewal. If the partitions that
-// the node serves have changed, Run renews the key at once. In a process without a node, nobody
-// reads the announcement.
+// Announce sets what the next renewal of the node key will say. If the partitions that the node
+// serves have changed, Run renews the key at once. Announce has no effect in a process without a
+// node.
 func (c *Cluster) Announce(a Announcement) {
 	c.mu.Lock()
 	partitionsChanged := c.self.Serves != a.Serves
@@ -227,8 +228,9 @@ func (c *Cluster) Announce(a Announcement) {
 	}
 }
 
-// IsAnnounced reports whether the node key in the bucket has the partitions of the last Announce,
-// so that other processes can read them, too. It is false in a process without a node.
+// IsAnnounced reports whether this process has read its own node key with the partitions of the
+// last Announce, so that other processes can read them, too. It is false in a process without a
+// node.
 func (c *Cluster) IsAnnounced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,18 +238,18 @@ func (c *Cluster) IsAnnounced() bool {
 	return n != nil && n.instance == c.instance && n.Serves == c.self.Serves
 }
 
-// Members returns the nodes that are alive, sorted by name. A node is alive if its key was renewed,
-// or read by Open, within ExpireAfter. The time during which this process receives no write of any
-// node does not count, because the bucket is out of reach then, and not the nodes. So the result
-// stays as it is during an outage, and also if all nodes stop.
+// Members returns the nodes that are alive, sorted by name. A node is alive if this process has
+// read a renewal of its key, or its key in Open, within ExpireAfter. Time in which this process
+// reads no write of any node does not count: probably the bucket is out of reach, and the nodes are
+// well. So the result stays as it is during an outage of the bucket, and also if all nodes stop.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.bucketState.alive)
 }
 
-// SilentNodes returns the nodes that have a key but are not alive, sorted by name, as of their last
-// renewal.
+// SilentNodes returns what the last renewals said of nodes that have a key but are not alive,
+// sorted by name.
 func (c *Cluster) SilentNodes() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,9 +272,9 @@ func (c *Cluster) Table() Table {
 	return c.bucketState.table
 }
 
-// Changed returns a channel that is closed at the next change of Members or Table. Renewals that
-// change nothing but LastSeen, or the Position, State or PartitionChange of an [Announcement], do
-// not count. Call Changed before Members and Table, so that no change is missed.
+// Changed returns a channel that is closed at the next change of Members or Table. LastSeen and the
+// Position, State and PartitionChange of an [Announcement] change often and do not close it. Call
+// Changed before Members and Table, so that no change is missed.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,11 +282,11 @@ func (c *Cluster) Changed() <-chan struct{} {
 }
 
 // SetDraining writes or deletes the drain key of a node. While the drain key exists, the controller
-// assigns no partitions to the node, and those that it has move to other nodes. The drain key stays
-// when the node is restarted or removed.
+// assigns no partitions to the node and moves its partitions to other nodes. The drain key stays
+// when the node is restarted, and when it is gone for ReplaceAfter.
 //
-// SetDraining returns [ErrUnknownNode] if the bucket has no node key of that name. But it deletes
-// the drain key of a node that was removed.
+// SetDraining returns [ErrUnknownNode] if the bucket has no node key of that name. A call with
+// draining false also accepts a node that is gone and has left a drain key.
 func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) error {
 	if err := checkName("name of a node", name); err != nil {
 		return err
@@ -298,8 +300,8 @@ func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) e
 	hasDrainKey := c.bucketState.draining[name]
 	c.mu.Unlock()
 
-	isLeftDrainKey := hasDrainKey && !draining
-	if !hasNodeKey && !isLeftDrainKey {
+	canDeleteDrainKey := hasDrainKey && !draining
+	if !hasNodeKey && !canDeleteDrainKey {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
 

@@ -7,42 +7,39 @@ import (
 // Route adds every partition whose rows the event may change. It may add too many, because it sees
 // only the event and cannot read rows.
 //
-// Each user and each item has a home partition. Pins, boards and the counts of a user are at the
-// home of the user; plays, reactions, re-pins and heat of an item are at the home of the item.
-// Records of deletions are in every partition.
+// Each user and each item has a home partition. The home of a user has the user's pins, boards and
+// numbers of pins and plays. The home of an item has the item's plays, reactions, re-pins and heat,
+// and the users who have pinned it. Tombstones of deleted users and boards are in every partition.
 //
 // Route must have a case for every kind that [Counters.Kinds] lists: an event without a partition
 // is not folded. The conformance suite tests this.
 func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted:
-		// The home of an item ignores plays, re-pins and reactions by a deleted user, and re-pins
-		// onto a deleted board, and takes back the reactions that the user has. The event does not
-		// name these items, so every partition records every deletion.
+		// The homes of items that a user has reacted to take these reactions back. Besides, the
+		// home of an item must refuse later events by a deleted user or on a deleted board, for
+		// example from an import. The event names no items, so it goes to every partition.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event may create a deleted board again. Then every partition must remove its record
-		// of the deletion. The event alone does not say whether the board is new.
+		// The event may create a deleted board again, and then changes the tombstone of the board
+		// in every partition. The event alone does not say whether the board is new.
 		partitions.AddAll()
 
 	case events.PinCreated, events.Played:
-		// The home of the user stores the pin, or counts the play. The home of the item counts the
-		// play or, if the pin repeats another pin, the re-pin. It also records that the user has
-		// pinned the item.
+		// A pin is stored at the home of the user. The home of the item records that the user has
+		// pinned the item, and counts the pin if it is a re-pin. A play is counted at both homes.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Item)
 
 	case events.PinMoved, events.PinDeleted:
-		// Nothing changes at the home of the item. Its count of re-pins never falls, and its record
-		// of the users who have ever pinned the item stays: a query for the hottest items asks the
-		// homes of these users whether the pin still exists, and on which board.
+		// Nothing changes at the home of the item: re-pins of an item are counted for ever, and a
+		// user who has pinned an item once stays recorded there.
 		partitions.AddHome(ev.User)
 
 	case events.Reacted, events.Unreacted:
-		// All rows of a reaction are at the home of the item. A query for the reactions of a user
-		// merges rows from all partitions. The counts do not depend on the pin that the user was
-		// looking at, so the home of its owner has no row.
+		// All rows of a reaction are at the home of the item, also those that list the reactions of
+		// a user: a query merges them from all partitions.
 		partitions.AddHome(ev.Item)
 
 	case events.ItemScored:

@@ -7,8 +7,8 @@ import (
 // Route adds every partition whose rows the event may change. It may add too many, because it sees
 // only the event and cannot read rows.
 //
-// Each user has a home partition, which has the rows of the user and of the user's boards. Records
-// of deletions are rows in every partition.
+// Each user has a home partition, which has the rows of the user and of the user's boards.
+// Tombstones of deleted users and boards are rows in every partition.
 //
 // Route must have a case for every kind that [Graph.Kinds] lists: an event without a partition is
 // not folded. The conformance suite tests this.
@@ -28,18 +28,18 @@ func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 
 	case events.PinCreated, events.PinMoved:
 		// A user pins only to own boards. A pin begins a board that does not exist yet, but has no
-		// effect on a deleted board. So the records of deletions in other partitions stay.
+		// effect on a deleted one, so tombstones in other partitions stay.
 		partitions.AddHome(ev.User)
 
 	case events.UserDeleted, events.BoardDeleted:
 		// The event ends relations of users whom it does not name, and any partition may be their
-		// home. Every partition also records the deletion, because later events of an import must
-		// not bring back relations that are older than the deletion.
+		// home. Every partition also gets a tombstone, because later events of an import must not
+		// bring back relations that are older than the deletion.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event may create a deleted board again. Then every partition must remove its record
-		// of the deletion. The event alone does not say whether the board is new.
+		// The event may create a deleted board again, and then changes the tombstone of the board
+		// in every partition. The event alone does not say whether the board is new.
 		partitions.AddAll()
 	}
 }

@@ -13,22 +13,22 @@ import (
 )
 
 // lockStateDir creates the directory of an import's state if it is missing, and locks a file in it,
-// so that two imports do not write the same state. The lock ends when unlock is called, which must
-// happen once, or with the process. lockStateDir does not wait: if an import of this or another
-// process has the lock, it returns an error that wraps [ErrBusy].
+// so that two imports do not use the same state. The caller must call unlock exactly once; if the
+// process ends before, the lock ends, too. lockStateDir does not wait: if another import holds the
+// lock, in this process or another one, it returns an error that wraps [ErrBusy].
 func lockStateDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot create the directory for the state of the import; --state names another: %w", err)
+		return nil, fmt.Errorf("cannot create the directory for the state of the import (choose another with --state): %w", err)
 	}
 
-	// Pebble has the file lock that its stores use. It returns a bare errno if another process has
-	// the lock, and an error with a path if the file cannot be opened. Both may be EACCES.
+	// Lock is how Pebble locks its stores. Its error is a bare errno if another process holds the
+	// lock, and an [fs.PathError] if the file cannot be opened. EACCES alone can mean either.
 	lock, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
 	if err != nil {
 		var cannotOpen *fs.PathError
 		heldByOtherProcess := !errors.As(err, &cannotOpen) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES))
-		// Pebble exports no error for a lock that this process has already. A test compares the
-		// text.
+		// For a lock that this process already holds, only the text of the error tells that. The
+		// test TestForeignStateIsRefused fails if Pebble changes the text.
 		heldByThisProcess := strings.Contains(err.Error(), "held by current process")
 		if heldByOtherProcess || heldByThisProcess {
 			return nil, fmt.Errorf("%w: %s", ErrBusy, dir)

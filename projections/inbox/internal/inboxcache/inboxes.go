@@ -9,24 +9,27 @@ import (
 // pin's creation time in 8 bytes, followed by the ids of the owner and the pin. So the sort keys of
 // newer pins are smaller.
 //
-// A version in this file is that of a view, which is a snapshot of the store. It rises with every
-// change of rows. The fold tells the cache about an event before there is a view that shows it.
+// A view is a snapshot of the store. Each change of rows gives later views a higher version. The
+// fold, which applies events to rows, tells the cache about an event before there is a view that
+// shows it.
 //
-// Pins reach a reader in two ways. The pins of most owners are pushed to inboxes by the fold. Where
-// the reader has a pull row, pages read the outbox of the owner instead.
+// Every pin is in the outbox of its owner, which is a list of rows. The fold also pushes it to the
+// inboxes of the owner's followers. A reader pulls the outboxes of owners with very many followers:
+// their pins are not pushed, and pages read these outboxes beside the inbox.
 
-// FloorAtEnd is the floor of an inbox that lacks nothing. It is greater than every sort key,
-// because the byte that follows the time is a tag of the encoding of ids, of which none is 0xff.
+// FloorAtEnd is the floor of an inbox that has all pins down to the oldest one. It is greater than
+// every sort key, because the byte that follows the time is never 0xff: it is a tag of the encoding
+// of ids.
 const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
-// generation is a set of inboxes. Many inboxes have the same sort keys, so the generation stores
-// each sort key once, and the inboxes have its index.
+// generation is a set of inboxes that are dropped together. A pin is in the inboxes of many
+// followers, so the generation stores each sort key once, and the inboxes have its index.
 type generation struct {
 	// inboxes maps each reader to the reader's inbox.
 	inboxes map[string]*inbox
-	// sortKeys has the sort keys of all inboxes in no order, and indexOf is the reverse map. Sort
-	// keys are appended and never changed or removed. So an Iterator may read its part of the slice
-	// without the lock while the generation appends to it.
+	// sortKeys has all sort keys that an inbox of the generation has or had, and indexOf is the
+	// reverse map. Sort keys are appended, and never changed or removed. So an Iterator may read
+	// its part of the slice without the lock while the generation appends to it.
 	sortKeys []string
 	indexOf  map[string]uint32
 	// bytes is the estimated memory of the generation.
@@ -36,20 +39,22 @@ type generation struct {
 // inbox is the inbox of a reader.
 //
 // Invariant: for a view of version minReadVersion or later, the inbox has every sort key below
-// floor that a page would merge from the outboxes of the reader's followees, except those of
-// outboxes that the reader pulls. It may have more sort keys: of pins that the reader does not see,
-// which pages leave out, and at or above floor, which callers must ignore.
+// floor that is in an outbox which the reader follows and does not pull. It may also have sort keys
+// of pins that the reader does not see, which pages leave out, and sort keys that are not below
+// floor, which pages must ignore.
 type inbox struct {
 	// entries are indexes of sort keys, the oldest pin first, so that a new pin is appended.
 	entries []uint32
-	// floor is empty until LearnInbox has added a range of sort keys. Until then, every delivery is
-	// stored.
+	// floor is the exclusive upper bound of the sort keys of which the inbox lacks none. So it lies
+	// at the old end of the inbox. It is empty until LearnInbox has added a range of sort keys;
+	// until then the inbox cannot be read, and stores every delivery.
 	floor string
 	// minReadVersion is the lowest version of a view for which the inbox can be read. Older views
 	// may show pins that were deleted before the inbox learned, and so are missing from it.
 	minReadVersion uint64
 	// minLearnVersion is the lowest version of a view from which the inbox may learn. Older views
-	// may lack pins that were delivered and that the inbox did not store, or has trimmed away.
+	// may lack a pin that was delivered and is not in the inbox either, because the inbox did not
+	// store it or has trimmed it away.
 	minLearnVersion uint64
 }
 
@@ -100,8 +105,8 @@ type PushedPin struct {
 	sortKey string
 	// version is the lowest version of a view that will show the pin.
 	version uint64
-	// index is the index of sortKey in indexedIn, which is nil before the first delivery. Most
-	// readers of an owner have inboxes in the same generation, so it is looked up once.
+	// index is the index of sortKey in the generation indexedIn, which is nil before the first
+	// delivery. Keeping the index spares a lookup for the next inbox of the same generation.
 	index     uint32
 	indexedIn *generation
 }
@@ -112,10 +117,11 @@ func NewPushedPin(sortKey []byte, version uint64) PushedPin {
 	return PushedPin{sortKey: string(sortKey), version: version}
 }
 
-// SkipDelivery reports whether the cache has no inboxes at all. Then the fold need not look for the
-// readers whom an event concerns, and inboxes that are created later will not learn from views that
-// lack the event. If the result is false, the fold must call DeliverToInbox or DropInbox for all of
-// these readers. version is the lowest version of a view that will show the event.
+// SkipDelivery reports whether the cache has no inboxes at all, so that the fold need not look for
+// the readers whom an event concerns. In that case it also records the event, so that an inbox
+// which is created later does not learn from views that lack it. If the result is false, the fold
+// must call DeliverToInbox or DropInbox for each of these readers. version is the lowest version of
+// a view that will show the event.
 func (c *Cache) SkipDelivery(version uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +132,8 @@ func (c *Cache) SkipDelivery(version uint64) bool {
 	return true
 }
 
-// DeliverToInbox adds a pin to the inbox of a reader, if the reader has an inbox and the pin
-// belongs above its floor.
+// DeliverToInbox adds a pin to the inbox of a reader, if there is one. An inbox with a floor stores
+// only pins whose sort keys are below it.
 func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,9 +151,8 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 		return
 	}
 
-	// An inbox has no pins that are older than its floor. So it must not learn the range of the pin
-	// from a view that lacks the pin. latestEventVersion never falls, so neither does
-	// minLearnVersion.
+	// The inbox does not store this pin, so it must not learn the pin's place from a view that
+	// lacks the pin. latestEventVersion is used instead of pin.version, because it never falls.
 	if box.floor != "" && pin.sortKey >= box.floor {
 		box.minLearnVersion = c.latestEventVersion
 		return
@@ -194,8 +199,8 @@ func (c *Cache) trim(g *generation, box *inbox) {
 		return
 	}
 
-	// The floor moves to the newest removed pin, unless it was there or at a newer one before. An
-	// empty floor stays empty, because min takes it for the smaller one.
+	// From the newest removed pin on, the inbox is no longer complete. An empty floor stays empty,
+	// because the empty string is the smallest.
 	removed := len(box.entries) - c.trimTo
 	box.floor = min(box.floor, g.sortKeys[box.entries[removed-1]])
 	box.minLearnVersion = c.latestEventVersion
@@ -242,13 +247,13 @@ func (c *Cache) findAndPromote(reader []byte) *inbox {
 }
 
 // LearnInbox adds a range of sort keys to the inbox of a reader, which it creates if there is none.
-// sortKeys are all sort keys from from, included, to to, excluded, that a page has merged from the
-// outboxes of the reader's followees at a view of this version, in ascending order. A nil from is
+// sortKeys are, in ascending order, all sort keys in the range [from, to) that a page has found at
+// a view of this version in the outboxes that the reader follows and does not pull. A nil from is
 // smaller than every sort key.
 //
 // LearnInbox adds nothing if there is a gap between the floor and from, if to is not above the
-// floor, or if the view is older than minLearnVersion. An inbox that was created without a range
-// stores all deliveries from then on, so the next first page of the reader can fill it.
+// floor, or if the view is older than minLearnVersion. An inbox that has learned nothing yet stores
+// all deliveries, so that the next page from the top can fill it.
 func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys [][]byte, to []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,8 +309,8 @@ func (c *Cache) rotateIfFull() {
 		return
 	}
 
-	// The generation that was young has hardly more than a quarter of the limit. So the new one has
-	// room until its readers have read pages, which moves their inboxes there.
+	// The generation that was young usually has little more than a quarter of the limit. So there
+	// is room for a new one, to which pages move the inboxes that they read.
 	c.charge(c.old, -c.old.bytes)
 	c.old = c.young
 	c.young = newGeneration()
