@@ -10,9 +10,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// operationFlags are the flags that rebuild, verify, repair and rollback have in common. Each of
+// startFlags are the flags that rebuild, verify, repair and rollback have in common. Each of
 // these commands starts an operation, which is a long-running task of the service.
-type operationFlags struct {
+type startFlags struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 }
@@ -26,7 +26,7 @@ type shareFlag struct {
 // Unless --no-wait is given, startOperation waits until the operation ends, and returns an error if
 // the operation has failed or was canceled.
 func startOperation[Req, Res any, PRes operationResponse[Res]](
-	ctx context.Context, f *operationFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
+	ctx context.Context, f *startFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
 ) error {
 	res, err := command.Call(ctx, &f.ClientFlags, method, req)
 	if err != nil {
@@ -45,72 +45,72 @@ type operationResponse[Res any] interface {
 }
 
 type rebuildCmd struct {
-	operationFlags `embed:""`
-	shareFlag      `embed:""`
+	startFlags `embed:""`
+	shareFlag  `embed:""`
 
 	Projection string `arg:"" help:"Projection to rebuild."`
 }
 
 // Run rebuilds a projection.
 func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
+	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
 		Projection: c.Projection, Share: c.CPUShare,
 	})
 }
 
 type verifyCmd struct {
-	operationFlags `embed:""`
-	shareFlag      `embed:""`
+	startFlags `embed:""`
+	shareFlag  `embed:""`
 
 	Projection string   `arg:"" optional:"" help:"Projection to compare with a new fold of the log; by default all projections, one after the other."`
-	Partition  []uint32 `help:"Compare only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
+	Partitions []uint32 `name:"partition" help:"Compare only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
 // Run compares one projection or all projections with a new fold of the log. The operation fails if
 // it finds a difference.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
-		Projection: c.Projection, Partitions: c.Partition, Share: c.CPUShare,
+	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
+		Projection: c.Projection, Partitions: c.Partitions, Share: c.CPUShare,
 	})
 }
 
 type repairCmd struct {
-	operationFlags `embed:""`
-	shareFlag      `embed:""`
+	startFlags `embed:""`
+	shareFlag  `embed:""`
 
 	Projection string   `arg:"" help:"Projection to repair."`
-	Partition  []uint32 `help:"Repair only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
+	Partitions []uint32 `name:"partition" help:"Repair only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
 // Run replaces the rows of a projection that differ from those of a new fold of the log.
 func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
-		Projection: c.Projection, Partitions: c.Partition, Share: c.CPUShare,
+	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
+		Projection: c.Projection, Partitions: c.Partitions, Share: c.CPUShare,
 	})
 }
 
 type rollbackCmd struct {
-	operationFlags `embed:""`
+	startFlags `embed:""`
 
 	Projection string `arg:"" help:"Projection to roll back."`
 }
 
 // Run makes the previous generation of a projection, the one before the last rebuild, serve again.
 func (c *rollbackCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
+	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 }
 
 type watchCmd struct {
 	command.ClientFlags `embed:""`
 
-	Operation string `arg:"" help:"Id of the operation. The command that started the operation printed it."`
-	JSON      bool   `help:"When the operation has ended, print it as one line of JSON, as the API gives it."`
+	OperationID string `arg:"" name:"operation" help:"Id of the operation. The command that started the operation printed it."`
+	JSON        bool   `help:"When the operation has ended, print it as one line of JSON, as the API gives it."`
 }
 
 // Run shows the progress of an operation until it ends. It returns an error if the operation has
 // failed or was canceled.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.OperationID})
 	if err != nil {
 		return err
 	}
@@ -122,15 +122,15 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 type cancelCmd struct {
 	command.ClientFlags `embed:""`
 
-	Operation string `arg:"" help:"Id of the operation to cancel."`
-	JSON      bool   `help:"Print the operation as one line of JSON, as the API gives it."`
+	OperationID string `arg:"" name:"operation" help:"Id of the operation to cancel."`
+	JSON        bool   `help:"Print the operation as one line of JSON, as the API gives it."`
 }
 
 // Run requests the cancellation of an operation and returns at once. If the operation has ended
 // already, Run prints its state.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
-		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
+		&skeinv1.CancelOperationRequest{OperationId: c.OperationID})
 	if err != nil {
 		return err
 	}
