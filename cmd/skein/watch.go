@@ -22,7 +22,7 @@ type watchCmd struct {
 	After string   `help:"Print the events after this position, or with \"earliest\" all; by default those from now on." placeholder:"POSITION"`
 	Kind  []string `help:"Only events of this kind, such as user_followed; repeat for several." placeholder:"KIND" sep:"none"`
 	User  []string `help:"Only events in which this user acts or is the target; repeat for several." placeholder:"USER" sep:"none"`
-	JSON  bool     `help:"Print messages as the API gives them, checkpoints included, one JSON object per line."`
+	JSON  bool     `help:"Print messages in the JSON form of the API, checkpoints included, one object per line."`
 	Limit uint64   `help:"End after this many events; 0 means never." default:"0"`
 }
 

@@ -17,8 +17,8 @@ import (
 // WaitFlags say whether a command that starts an operation, a long-running task of the service,
 // waits for the end of the operation, and how it prints the operation.
 type WaitFlags struct {
-	NoWait bool `help:"Print the id of the operation, and do not wait for its end."`
-	JSON   bool `help:"Print the operation as the API gives it, as one JSON object."`
+	NoWait bool `help:"Print the id of the operation, and do not wait for its end. Without this flag, Ctrl-C ends the wait, and the operation continues."`
+	JSON   bool `help:"Print the operation on one line, in the JSON form of the API."`
 }
 
 // ReconnectFor is how long a service may be unreachable, as in a restart, before a command that

@@ -19,7 +19,7 @@ type Cmd struct {
 	command.ClientFlags `embed:""`
 
 	AtLeast string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
-	JSON    bool   `help:"Print answers as the API gives them, one JSON object per line."`
+	JSON    bool   `help:"Print answers in the JSON form of the API, one object per line."`
 
 	Check          checkCmd          `cmd:"" help:"Does a user follow others, or boards, and since when?"`
 	Filter         filterCmd         `cmd:"" help:"Which of some users or boards does a user follow?"`

@@ -18,12 +18,11 @@ import (
 )
 
 type eraseCmd struct {
-	command.ClientFlags `embed:""`
-	command.WaitFlags   `embed:""`
+	startFlags `embed:""`
 
-	User []string `arg:"" optional:"" help:"Ids of the users to erase."`
-	File string   `help:"File with more ids, one per line; - reads standard input." placeholder:"FILE" env:"-"`
-	Yes  bool     `help:"Do not ask for confirmation. Scripts need this flag." env:"-"`
+	Users []string `arg:"" name:"user" optional:"" help:"Ids of the users to erase."`
+	File  string   `help:"File with more ids, one per line; - reads standard input." placeholder:"FILE" env:"-"`
+	Yes   bool     `help:"Do not ask for confirmation. Scripts need this flag." env:"-"`
 }
 
 // Help is shown below the flags.
@@ -34,12 +33,14 @@ erasure fails if no event of the log names any of the users. Otherwise the repor
 that you took by hand, which still contain the users. To erase up to 10000 users takes hardly longer than to erase one.`
 }
 
-// Run erases the users after a confirmation.
+// Run asks for a confirmation, unless --yes is given, and then starts the erasure of the users.
+// Unless --no-wait is given, Run waits for the end of the erasure.
 func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	users, err := c.readUsers(std)
 	if err != nil {
 		return err
 	}
+
 	if !c.Yes {
 		terminal, ok := std.In.(*os.File)
 		if !ok || !term.IsTerminal(int(terminal.Fd())) {
@@ -49,16 +50,14 @@ func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 			return err
 		}
 	}
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserIds: users})
-	if err != nil {
-		return err
-	}
-	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
+
+	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserIds: users})
 }
 
-// readUsers returns the ids of the arguments, followed by those of the file.
+// readUsers returns the ids of the users: those of the arguments, followed by those of --file, one
+// per line.
 func (c *eraseCmd) readUsers(std *command.Streams) (users []string, err error) {
-	users = slices.Clone(c.User)
+	users = slices.Clone(c.Users)
 	switch {
 	case c.File == "" && len(users) == 0:
 		return nil, command.Usagef("name the users to erase, or give a --file of them")

@@ -10,21 +10,22 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// startFlags are the flags that rebuild, verify, repair and rollback have in common. Each of
-// these commands starts an operation, which is a long-running task of the service.
+// startFlags are the flags of a command that starts an operation, which is a long-running task of
+// the service.
 type startFlags struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 }
 
-// shareFlag is the flag that limits the CPU time of an operation.
+// shareFlag is the flag that limits an operation to a share of the time of one CPU core.
 type shareFlag struct {
-	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the service's default." placeholder:"NUMBER"`
+	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, above 0 and at most 1. By default, and with 1, it is not limited." placeholder:"NUMBER"`
 }
 
-// startOperation calls method, which starts an operation, and shows the operation as the flags say.
-// Unless --no-wait is given, startOperation waits until the operation ends, and returns an error if
-// the operation has failed or was canceled.
+// startOperation calls method, which starts an operation. With --no-wait, startOperation then prints
+// the id of the operation and returns. Otherwise it shows the progress until the operation ends,
+// and returns an error if the operation has failed or was canceled. If ctx ends earlier, as by
+// Ctrl-C, startOperation returns, and the operation continues on the service.
 func startOperation[Req, Res any, PRes operationResponse[Res]](
 	ctx context.Context, f *startFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
 ) error {
@@ -33,7 +34,7 @@ func startOperation[Req, Res any, PRes operationResponse[Res]](
 		return err
 	}
 	op := PRes(res).GetOperation()
-	return f.Follow(ctx, &f.ClientFlags, std, op)
+	return f.WaitFlags.Follow(ctx, &f.ClientFlags, std, op)
 }
 
 // operationResponse is a pointer to a response that contains the operation which the call has
@@ -51,7 +52,7 @@ type rebuildCmd struct {
 	Projection string `arg:"" help:"Projection to rebuild."`
 }
 
-// Run rebuilds a projection.
+// Run starts the rebuild of a projection and, unless --no-wait is given, waits for its end.
 func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
 		Projection: c.Projection, Share: c.CPUShare,
@@ -62,12 +63,13 @@ type verifyCmd struct {
 	startFlags `embed:""`
 	shareFlag  `embed:""`
 
-	Projection string   `arg:"" optional:"" help:"Projection to compare with a new fold of the log; by default all projections, one after the other."`
+	Projection string   `arg:"" optional:"" help:"Projection to compare with the log; by default all projections, one after the other."`
 	Partitions []uint32 `name:"partition" help:"Compare only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
-// Run compares one projection or all projections with a new fold of the log. The operation fails if
-// it finds a difference.
+// Run starts an operation that recomputes the rows of one projection or of all projections from the
+// log, and compares them with the rows of the stores. The operation fails if it finds a difference.
+// Unless --no-wait is given, Run waits for its end.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partitions, Share: c.CPUShare,
@@ -82,7 +84,9 @@ type repairCmd struct {
 	Partitions []uint32 `name:"partition" help:"Repair only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
-// Run replaces the rows of a projection that differ from those of a new fold of the log.
+// Run starts an operation that recomputes the rows of a projection from the log and corrects the
+// store: it replaces rows that differ, adds missing rows, and deletes rows that should not exist.
+// Unless --no-wait is given, Run waits for the end of the operation.
 func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
 		Projection: c.Projection, Partitions: c.Partitions, Share: c.CPUShare,
@@ -92,10 +96,12 @@ func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
 type rollbackCmd struct {
 	startFlags `embed:""`
 
-	Projection string `arg:"" help:"Projection to roll back."`
+	Projection string `arg:"" help:"Projection whose previous generation is to serve again."`
 }
 
-// Run makes the previous generation of a projection, the one before the last rebuild, serve again.
+// Run starts an operation that makes the previous generation of a projection serve again: the one
+// that served before the last rebuild or rollback. Unless --no-wait is given, Run waits for the end
+// of the operation.
 func (c *rollbackCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 }
@@ -104,11 +110,11 @@ type watchCmd struct {
 	command.ClientFlags `embed:""`
 
 	OperationID string `arg:"" name:"operation" help:"Id of the operation. The command that started the operation printed it."`
-	JSON        bool   `help:"When the operation has ended, print it as one line of JSON, as the API gives it."`
+	JSON        bool   `help:"When the operation has ended, print it on one line, in the JSON form of the API."`
 }
 
-// Run shows the progress of an operation until it ends. It returns an error if the operation has
-// failed or was canceled.
+// Run shows the progress of an operation until the operation ends. It returns an error if the
+// operation has failed or was canceled. If ctx ends earlier, as by Ctrl-C, the operation continues.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.OperationID})
 	if err != nil {
@@ -123,11 +129,12 @@ type cancelCmd struct {
 	command.ClientFlags `embed:""`
 
 	OperationID string `arg:"" name:"operation" help:"Id of the operation to cancel."`
-	JSON        bool   `help:"Print the operation as one line of JSON, as the API gives it."`
+	JSON        bool   `help:"Print the operation on one line, in the JSON form of the API."`
 }
 
-// Run requests the cancellation of an operation and returns at once. If the operation has ended
-// already, Run prints its state.
+// Run asks the service to cancel an operation. It does not wait for the end of the operation. It
+// says whether the cancellation was requested or, if the operation had ended already or has ended
+// at once, in which state the operation is. With --json, Run prints the operation instead.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.OperationID})
@@ -151,8 +158,8 @@ type operationsCmd struct {
 	command.ClientFlags `embed:""`
 
 	Kind  string `help:"List only operations of this kind: rebuild, verify, repair, rollback, snapshot or erase."`
-	Limit int32  `help:"Largest number of operations to list." default:"20"`
-	JSON  bool   `help:"Print each operation as one line of JSON, as the API gives it."`
+	Limit int32  `help:"List at most this many operations." default:"20"`
+	JSON  bool   `help:"Print each operation on one line, in the JSON form of the API."`
 }
 
 // Run lists operations in the order of the API, the latest first.
@@ -184,7 +191,7 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 // page, because the service limits the size of a page.
 func (c *operationsCmd) listOperations(ctx context.Context) (operations []*skeinv1.Operation, err error) {
 	if c.Limit <= 0 {
-		return nil, command.Usagef("--limit must be above 0, is %d", c.Limit)
+		return nil, command.Usagef("--limit must be above 0, but it is %d", c.Limit)
 	}
 	kind, err := parseOperationKind(c.Kind)
 	if err != nil {

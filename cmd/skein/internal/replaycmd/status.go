@@ -15,12 +15,12 @@ type Cmd struct {
 	Status     statusCmd     `cmd:"" help:"Show the state and position of each projection."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Build a new generation of a projection from the log while the present one serves, and then replace the present one."`
 	Prepare    prepareCmd    `cmd:"" help:"Build stores for this version while the service runs another version, for an upgrade without downtime."`
-	Verify     verifyCmd     `cmd:"" help:"Compare projections with a new fold of the log. Fails if a row differs."`
-	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from those of a new fold of the log."`
-	Rollback   rollbackCmd   `cmd:"" help:"Make the generation of a projection that served before the last rebuild serve again."`
+	Verify     verifyCmd     `cmd:"" help:"Recompute the rows of projections from the log, and compare them with the stores. Fails if a row differs."`
+	Repair     repairCmd     `cmd:"" help:"Recompute the rows of a projection from the log, replace rows of the store that differ, add missing rows, and delete rows that should not exist."`
+	Rollback   rollbackCmd   `cmd:"" help:"Make the previous generation of a projection serve again: the one that served before the last rebuild or rollback."`
 	Erase      eraseCmd      `cmd:"" help:"Erase users from the stores, the log, the archive and scheduled snapshots. Makes new files for every store."`
 	Operations operationsCmd `cmd:"" help:"List operations, the long-running tasks of the service, the latest first."`
-	Watch      watchCmd      `cmd:"" help:"Show the progress of an operation until it ends."`
+	Watch      watchCmd      `cmd:"" help:"Show the progress of an operation until it ends. Ctrl-C ends this command and not the operation."`
 	Cancel     cancelCmd     `cmd:"" help:"Cancel an operation."`
 	Log        logCmd        `cmd:"" help:"Accept that envelopes of the log are lost."`
 	Archive    archiveCmd    `cmd:"" help:"Inspect and check the archive of the log, and restore a lost or damaged log from it."`
@@ -33,8 +33,8 @@ type statusCmd struct {
 	JSON       bool   `help:"Print one JSON object for each projection."`
 }
 
-// Run prints the state of the projections. For scripts, it returns an error if one of them is
-// stuck, see [command.IsStuck].
+// Run prints the state of the projections. It returns an error, for scripts, if one of them does
+// not fold, see [command.IsStuck].
 func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
