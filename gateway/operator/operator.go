@@ -35,8 +35,8 @@ type OperationRequest struct {
 	Projections []string
 	// Partitions restrict the operation to some partitions. Empty means the default of the kind.
 	Partitions []uint32
-	// Share is the share of one CPU core that the operation may use. 0 means the default of the
-	// service.
+	// Share is the share of one CPU core that the operation may use. 0 and 1 do not limit the
+	// operation.
 	Share float64
 	// Name is the name of a snapshot. If it is empty, the service chooses one.
 	Name string

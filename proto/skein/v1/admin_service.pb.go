@@ -1891,7 +1891,7 @@ type StartRebuildRequest struct {
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// The partitions to repair in place, 0 to 255, as Repair does. Empty means a rebuild of the whole projection.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
+	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 and 1 do not limit the operation.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2001,7 +2001,7 @@ type VerifyRequest struct {
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// The partitions to verify, 0 to 255. Empty means all partitions.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
+	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 and 1 do not limit the operation.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2111,7 +2111,7 @@ type RepairRequest struct {
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// The partitions to repair, 0 to 255. Empty means all partitions.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
+	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 and 1 do not limit the operation.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

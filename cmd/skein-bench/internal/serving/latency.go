@@ -61,7 +61,7 @@ type scenario struct {
 	atLeast bool
 	// rebuild says that the projection that answers is rebuilt, again and again.
 	rebuild bool
-	// share is the share of a core that the rebuilds may use; 0 means the default of the service.
+	// share is the share of a core that the rebuilds may use; 0 does not limit them.
 	share float64
 }
 

@@ -1031,7 +1031,7 @@ export type StartRebuildRequest = Message<"skein.v1.StartRebuildRequest"> & {
   partitions: number[];
 
   /**
-   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
+   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 and 1 do not limit the operation.
    *
    * @generated from field: double share = 3;
    */
@@ -1087,7 +1087,7 @@ export type VerifyRequest = Message<"skein.v1.VerifyRequest"> & {
   partitions: number[];
 
   /**
-   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
+   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 and 1 do not limit the operation.
    *
    * @generated from field: double share = 3;
    */
@@ -1143,7 +1143,7 @@ export type RepairRequest = Message<"skein.v1.RepairRequest"> & {
   partitions: number[];
 
   /**
-   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
+   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 and 1 do not limit the operation.
    *
    * @generated from field: double share = 3;
    */
