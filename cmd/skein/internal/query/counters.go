@@ -13,26 +13,26 @@ import (
 )
 
 type countersCmd struct {
-	Users []string `arg:"" optional:"" help:"Users."`
-	Board []string `help:"A board; repeat for several." placeholder:"OWNER/BOARD" sep:"none"`
-	Item  []string `help:"An item; repeat for several." placeholder:"ITEM" sep:"none"`
-	Kind  []string `help:"Kinds of reactions to count, at most 16; by default the first 16 of each item by name." placeholder:"KIND"`
+	Users  []string `arg:"" optional:"" help:"Users."`
+	Boards []string `name:"board" help:"A board; repeat for several." placeholder:"OWNER/BOARD" sep:"none"`
+	Items  []string `name:"item" help:"An item; repeat for several." placeholder:"ITEM" sep:"none"`
+	Kinds  []string `name:"kind" help:"Kinds of reactions to count, at most 16; by default the first 16 of each item by name." placeholder:"KIND"`
 }
 
 // Run calls BatchGetCounters.
 func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := parseBoards(c.Board)
+	boards, err := parseBoards(c.Boards)
 	if err != nil {
 		return err
 	}
-	req := &skeinv1.BatchGetCountersRequest{ReactionKinds: c.Kind}
+	req := &skeinv1.BatchGetCountersRequest{ReactionKinds: c.Kinds}
 	for _, user := range c.Users {
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: user}})
 	}
 	for _, board := range boards {
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_Board{Board: board}})
 	}
-	for _, item := range c.Item {
+	for _, item := range c.Items {
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}})
 	}
 	if len(req.GetKeys()) == 0 {
@@ -48,14 +48,14 @@ func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 // key of its sort.
 func (c *countersCmd) printCounters(std *command.Streams, counters []*skeinv1.Counters) error {
 	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "REACTIONS", "RE-PINS")
-	targets := slices.Concat(c.Users, c.Board, c.Item) // in the order of the keys
+	targets := slices.Concat(c.Users, c.Boards, c.Items) // in the order of the keys
 	for i, n := range counters {
 		pins, followers := formatCount(n.GetPinCount()), formatCount(n.GetFollowerCount())
 		plays := strconv.FormatInt(n.GetPlayCount(), 10)
 		switch {
 		case i < len(c.Users):
 			t.Row(targets[i], pins, formatCount(n.GetBoardCount()), followers, plays, "-", "-")
-		case i < len(c.Users)+len(c.Board):
+		case i < len(c.Users)+len(c.Boards):
 			t.Row(targets[i], pins, "-", followers, "-", "-", "-")
 		default:
 			t.Row(targets[i], "-", "-", "-", plays, formatReactions(n.GetReactions()), formatCount(n.GetRepinCount()))

@@ -9,13 +9,13 @@ import (
 )
 
 type countsCmd struct {
-	Users []string `arg:"" optional:"" help:"Users, at most 100."`
-	Board []string `help:"A board; repeat for several, at most 100." placeholder:"OWNER/BOARD" sep:"none"`
+	Users  []string `arg:"" optional:"" help:"Users, at most 100."`
+	Boards []string `name:"board" help:"A board; repeat for several, at most 100." placeholder:"OWNER/BOARD" sep:"none"`
 }
 
 // Run calls BatchGetFollowCounts.
 func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := parseBoards(c.Board)
+	boards, err := parseBoards(c.Boards)
 	if err != nil {
 		return err
 	}

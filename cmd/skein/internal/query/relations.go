@@ -11,12 +11,12 @@ import (
 type checkCmd struct {
 	Follower string   `arg:"" help:"The user whose follows are checked."`
 	Users    []string `arg:"" optional:"" help:"Users whom that user may follow."`
-	Board    []string `help:"Boards that the user may follow." placeholder:"OWNER/BOARD" sep:"none"`
+	Boards   []string `name:"board" help:"Boards that the user may follow." placeholder:"OWNER/BOARD" sep:"none"`
 }
 
 // Run calls CheckFollows.
 func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := parseBoards(c.Board)
+	boards, err := parseBoards(c.Boards)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 
 	return call(ctx, q, std, q.Client().Graph().CheckFollows, req, func(res *skeinv1.CheckFollowsResponse) error {
 		t := command.NewTable(std.Out, "FOLLOWER", "OF", "KIND", "SINCE")
-		targets := slices.Concat(c.Users, c.Board)
+		targets := slices.Concat(c.Users, c.Boards)
 		for i, kind := range res.GetKinds() {
 			t.Row(c.Follower, targets[i], command.FollowKindText(kind), command.TimeText(res.GetFollowTimes()[i].GetTime()))
 		}
@@ -47,7 +47,7 @@ func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 type filterCmd struct {
 	Viewer    string   `arg:"" help:"The user whose relations count."`
 	Users     []string `arg:"" optional:"" help:"The users among whom to choose."`
-	Board     []string `help:"Choose among these boards instead of users." placeholder:"OWNER/BOARD" sep:"none"`
+	Boards    []string `name:"board" help:"Choose among these boards instead of users." placeholder:"OWNER/BOARD" sep:"none"`
 	Direction string   `help:"Whom the user follows, who follows the user, or both: ${enum}." enum:"following,followed-by,mutual" default:"following"`
 }
 
@@ -59,13 +59,13 @@ var followDirections = map[string]skeinv1.FollowDirection{
 
 // Run calls FilterFollowed.
 func (c *filterCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := parseBoards(c.Board)
+	boards, err := parseBoards(c.Boards)
 	if err != nil {
 		return err
 	}
 	candidates := c.Users
 	if len(boards) > 0 {
-		candidates = c.Board
+		candidates = c.Boards
 	}
 
 	req := &skeinv1.FilterFollowedRequest{

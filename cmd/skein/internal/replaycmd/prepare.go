@@ -37,10 +37,10 @@ type prepareCmd struct {
 	flags.ArchiveFlags  `embed:""`
 	flags.FoldFlags     `embed:""`
 
-	Projection []string       `arg:"" optional:"" help:"Projections to prepare; by default all that this version folds differently from the running service."`
-	Data       string         `help:"Data directory of the running service." default:"./skein-data" type:"path" placeholder:"DIR"`
-	Share      float64        `help:"Share of one CPU core that the command may use, above 0 and at most 1." default:"0.5"`
-	Memory     flags.ByteSize `name:"rebuild-memory" help:"Memory of a build, from 16MiB to 4GiB." default:"512MiB"`
+	Projections []string       `arg:"" name:"projection" optional:"" help:"Projections to prepare; by default all that this version folds differently from the running service."`
+	Data        string         `help:"Data directory of the running service." default:"./skein-data" type:"path" placeholder:"DIR"`
+	Share       float64        `help:"Share of one CPU core that the command may use, above 0 and at most 1." default:"0.5"`
+	Memory      flags.ByteSize `name:"rebuild-memory" help:"Memory of a build, from 16MiB to 4GiB." default:"512MiB"`
 }
 
 // Help is shown below the flags.
@@ -129,7 +129,7 @@ func (c *prepareCmd) findTargets(
 	for _, newProjection := range all.Constructors(settings) {
 		p := newProjection()
 		names = append(names, p.Name())
-		if len(c.Projection) > 0 && !slices.Contains(c.Projection, p.Name()) {
+		if len(c.Projections) > 0 && !slices.Contains(c.Projections, p.Name()) {
 			continue
 		}
 		held, err := live.PartitionsOnDisk(vfs.Default, stores, p.Name())
@@ -146,7 +146,7 @@ func (c *prepareCmd) findTargets(
 		}
 		targets = append(targets, rebuild.Target{New: newProjection, Dir: stores, Partitions: held})
 	}
-	for _, name := range c.Projection {
+	for _, name := range c.Projections {
 		if !slices.Contains(names, name) {
 			return nil, command.Usagef("there is no projection %q, only %v", name, names)
 		}
