@@ -197,7 +197,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 
 	out = checkRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
-	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Head != 2 || len(report.Stores) != 0 || report.Note != "" {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Seq != 2 || len(report.Stores) != 0 || report.NotSalvagedBecause != "" {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(again) != 1 {
@@ -347,7 +347,7 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 
 	out := checkRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
-	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Head != 2 || report.Repeats == nil || report.Repeats.From >= report.Repeats.To {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Seq != 2 || report.EventIDs == nil || report.EventIDs.From >= report.EventIDs.To {
 		t.Errorf("%+v, %v", report, err)
 	}
 	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)

@@ -114,13 +114,13 @@ func (*archiveRestoreCmd) restoreLog(ctx context.Context, std *command.Streams, 
 
 // findMismatch returns what is wrong with a stream: that it does not continue its archive, or that
 // it ends before the position of a store.
-func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
-	if x.Problem != nil {
-		return x.Problem
+func findMismatch(check archiver.StreamCheck, o *archiver.RestoreOptions) error {
+	if check.Problem != nil {
+		return check.Problem
 	}
 	for name, cursor := range o.Stores {
-		if cursor.Epoch == x.Epoch && cursor.Seq > x.Last {
-			return fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, cursor.Seq)
+		if cursor.Epoch == check.Epoch && cursor.Seq > check.Last {
+			return fmt.Errorf("it ends at sequence %d, and %s is at %d", check.Last, name, cursor.Seq)
 		}
 	}
 	return nil
@@ -129,20 +129,20 @@ func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
 // prepareStream checks the stream on NATS servers, and sets in o how to replace it. It returns
 // false if there is nothing to restore.
 func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
-	x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
+	check, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 	if err != nil {
 		return false, err
 	}
-	if errors.Is(x.Problem, events.ErrNoLog) {
+	if errors.Is(check.Problem, events.ErrNoLog) {
 		return true, nil // there is no stream to replace
 	}
-	if errors.Is(x.Problem, events.ErrOtherLog) || errors.Is(x.Problem, archiver.ErrArchiveBehind) {
-		return false, fmt.Errorf("%s: %w", c.NATS, x.Problem)
+	if errors.Is(check.Problem, events.ErrOtherLog) || errors.Is(check.Problem, archiver.ErrArchiveBehind) {
+		return false, fmt.Errorf("%s: %w", c.NATS, check.Problem)
 	}
 
-	mismatch := findMismatch(x, o)
+	mismatch := findMismatch(check, o)
 	if mismatch == nil && !c.Force {
-		return false, c.reportWhole(ctx, std, o, "on "+c.NATS, x.Last)
+		return false, c.reportWhole(ctx, std, o, "on "+c.NATS, check.Last)
 	}
 	if mismatch == nil {
 		mismatch = errors.New("nothing seems wrong with it")
@@ -168,16 +168,16 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 		return false, err
 	}
 	if hasLog {
-		x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
+		check, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 		if err != nil {
 			return false, err
 		}
-		if errors.Is(x.Problem, events.ErrOtherLog) || errors.Is(x.Problem, archiver.ErrArchiveBehind) {
-			return false, fmt.Errorf("%s: %w", dir, x.Problem)
+		if errors.Is(check.Problem, events.ErrOtherLog) || errors.Is(check.Problem, archiver.ErrArchiveBehind) {
+			return false, fmt.Errorf("%s: %w", dir, check.Problem)
 		}
-		mismatch := findMismatch(x, o)
+		mismatch := findMismatch(check, o)
 		if mismatch == nil && !c.Force {
-			return false, c.reportWhole(ctx, std, o, "in "+dir, x.Last)
+			return false, c.reportWhole(ctx, std, o, "in "+dir, check.Last)
 		}
 		if mismatch != nil {
 			std.Sayf("the log in %s is damaged: %v", dir, mismatch)
@@ -192,7 +192,7 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 			return nil
 		}
 		o.Damaged = &eventlog.Config{Dir: movedDir, Logger: o.Stream.Logger}
-		if canSalvage(x) {
+		if canSalvage(check) {
 			return true, nil
 		}
 	}
@@ -222,8 +222,8 @@ func (c *archiveRestoreCmd) reportWhole(
 
 // canSalvage reports whether a damaged log may have envelopes that the archive lacks. A log that
 // was rewritten has envelopes of another past.
-func canSalvage(x archiver.StreamCheck) bool {
-	return x.Last > 0 && !errors.Is(x.Problem, events.ErrRewritten)
+func canSalvage(check archiver.StreamCheck) bool {
+	return check.Last > 0 && !errors.Is(check.Problem, events.ErrRewritten)
 }
 
 // replaceEventIDFiles replaces damaged files of event ids in the archive, from a log that is not
@@ -235,7 +235,7 @@ func (c *archiveRestoreCmd) replaceEventIDFiles(ctx context.Context, std *comman
 	}
 	std.Sayf("nothing of the log is lost; damaged files of event ids in %s were replaced", o.Bucket)
 	if c.JSON {
-		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: newEventIDReport(recovered)})
+		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, EventIDs: newEventIDReport(recovered)})
 	}
 	fmt.Fprint(std.Out, recovered)
 	return true, nil
@@ -250,11 +250,11 @@ func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket)
 	}
 	slices.Sort(dirs) // the names end with the time
 	for _, dir := range slices.Backward(dirs) {
-		x, err := archiver.CheckStream(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		check, err := archiver.CheckStream(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return "", err
 		}
-		if canSalvage(x) {
+		if canSalvage(check) {
 			return dir, nil
 		}
 	}
@@ -307,27 +307,27 @@ func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, erro
 
 // RestoredLog is what `skein replay archive restore --json` prints.
 type RestoredLog struct {
-	Log       string          `json:"log"`
-	Epoch     uint32          `json:"epoch"`
-	Archived  uint64          `json:"archived_seq"`
-	Head      uint64          `json:"seq"`
-	Time      string          `json:"time"`
-	Envelopes uint64          `json:"salvaged_envelopes"`
-	Events    uint64          `json:"salvaged_events"`
-	Lost      []seqRange      `json:"lost"`
-	Note      string          `json:"not_salvaged_because,omitempty"`
-	Stores    []restoredStore `json:"stores"`
-	Repeats   *eventIDReport  `json:"event_ids,omitempty"`
+	Log                string          `json:"log"`
+	Epoch              uint32          `json:"epoch"`
+	ArchivedSeq        uint64          `json:"archived_seq"`
+	Seq                uint64          `json:"seq"`
+	Time               string          `json:"time"`
+	SalvagedEnvelopes  uint64          `json:"salvaged_envelopes"`
+	SalvagedEvents     uint64          `json:"salvaged_events"`
+	Lost               []seqRange      `json:"lost"`
+	NotSalvagedBecause string          `json:"not_salvaged_because,omitempty"`
+	Stores             []restoredStore `json:"stores"`
+	EventIDs           *eventIDReport  `json:"event_ids,omitempty"`
 }
 
 // eventIDReport says which files of event ids were damaged.
 type eventIDReport struct {
 	Damaged []string `json:"damaged"`
-	// Repeatable says that the ids of events after the time From, up to To, are not all known any
-	// more. If a client publishes such an event again, the log accepts it a second time.
-	Repeatable bool   `json:"may_be_taken_twice"`
-	From       string `json:"from,omitempty"`
-	To         string `json:"to,omitempty"`
+	// MayBeTakenTwice says that the ids of events after the time From, up to To, are not all known
+	// any more. If a client publishes such an event again, the log accepts it a second time.
+	MayBeTakenTwice bool   `json:"may_be_taken_twice"`
+	From            string `json:"from,omitempty"`
+	To              string `json:"to,omitempty"`
 }
 
 // newEventIDReport returns the report for the recovered event ids; nil if none were damaged.
@@ -335,7 +335,7 @@ func newEventIDReport(r *archiver.RecoveredIDs) *eventIDReport {
 	if r == nil {
 		return nil
 	}
-	j := &eventIDReport{Repeatable: !r.Complete}
+	j := &eventIDReport{MayBeTakenTwice: !r.Complete}
 	for _, err := range r.Damaged {
 		j.Damaged = append(j.Damaged, err.Error())
 	}
@@ -352,42 +352,43 @@ type seqRange struct {
 	Last  uint64 `json:"last"`
 }
 
-// restoredStore says whether a store can continue with the restored log. Holds are the lost
-// sequences that the store has folded.
+// restoredStore says whether a store can continue with the restored log, or must be rebuilt.
 type restoredStore struct {
-	Name    string     `json:"name"`
-	Seq     uint64     `json:"seq"`
-	Rebuild bool       `json:"rebuild"`
-	Because string     `json:"because,omitempty"`
-	Holds   []seqRange `json:"holds_lost"`
+	Name          string `json:"name"`
+	Seq           uint64 `json:"seq"`
+	MustRebuild   bool   `json:"rebuild"`
+	RebuildReason string `json:"because,omitempty"`
+	// HoldsLost are the lost sequences that the store has folded.
+	HoldsLost []seqRange `json:"holds_lost"`
 }
 
 // newRestoredLog returns the output for a restored log.
 func newRestoredLog(r archiver.Restored) RestoredLog {
 	j := RestoredLog{
-		Log:      fmt.Sprintf("%x", r.Log),
-		Epoch:    r.Epoch,
-		Archived: r.Archived.Seq,
-		Head:     r.Head.Seq,
-		Time:     r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano),
-		Lost:     []seqRange{}, // not nil, so that JSON has an empty list
-		Stores:   []restoredStore{},
-		Repeats:  newEventIDReport(r.Repeats),
+		Log:         fmt.Sprintf("%x", r.Log),
+		Epoch:       r.Epoch,
+		ArchivedSeq: r.Archived.Seq,
+		Seq:         r.Head.Seq,
+		Time:        r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano),
+		Lost:        []seqRange{}, // not nil, so that JSON has an empty list
+		Stores:      []restoredStore{},
+		EventIDs:    newEventIDReport(r.Repeats),
 	}
 	if s := r.Salvaged; s != nil {
-		j.Envelopes = s.Envelopes
-		j.Events = s.Events
+		j.SalvagedEnvelopes = s.Envelopes
+		j.SalvagedEvents = s.Events
 		j.Lost = newSeqRanges(s.Lost)
 	}
 	if r.Unreadable != nil {
-		j.Note = r.Unreadable.Error()
+		j.NotSalvagedBecause = r.Unreadable.Error()
 	}
-	for _, f := range r.Stores {
-		s := restoredStore{Name: f.Name, Seq: f.Cursor.Seq, Rebuild: f.RebuildReason != nil, Holds: newSeqRanges(f.LostSequences)}
-		if f.RebuildReason != nil {
-			s.Because = f.RebuildReason.Error()
+	for _, s := range r.Stores {
+		restored := restoredStore{Name: s.Name, Seq: s.Cursor.Seq, HoldsLost: newSeqRanges(s.LostSequences)}
+		if s.RebuildReason != nil {
+			restored.MustRebuild = true
+			restored.RebuildReason = s.RebuildReason.Error()
 		}
-		j.Stores = append(j.Stores, s)
+		j.Stores = append(j.Stores, restored)
 	}
 	return j
 }
