@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// archiveCmd is the command `skein replay archive`. Its commands read the archive of the log
+// archiveCmd is the command `skein replay archive`. Its subcommands read the archive of the log
 // themselves, without a service.
 type archiveCmd struct {
 	Status  archiveStatusCmd  `cmd:"" help:"Show what the archive of the log contains."`
@@ -32,9 +32,9 @@ type archiveLocationFlags struct {
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
 
-// openBucket opens the bucket of an archive, by default the directory in the data directory.
-// external says that the log is on NATS servers, and then there is no default. Unlike the service,
-// openBucket fails if the directory does not exist.
+// openBucket opens the bucket of an archive that --archive names; by default, the directory of the
+// archive in the data directory. external says that the log is on NATS servers; then there is no
+// default. The service creates a directory that does not exist, but openBucket fails.
 func (f *archiveLocationFlags) openBucket(ctx context.Context, external bool) (bucket.Bucket, error) {
 	location := f.Archive
 	if location == "" && !external {
@@ -48,18 +48,22 @@ func (f *archiveLocationFlags) openBucket(ctx context.Context, external bool) (b
 	}
 
 	b, err := f.Open(ctx, f.Data, external)
-	if err == nil && b == nil {
-		err = command.Usagef("--archive TARGET must say where the archive is")
+	if err != nil {
+		return nil, err
 	}
-	return b, err
+	if b == nil {
+		return nil, command.Usagef("--archive TARGET must say where the archive is")
+	}
+	return b, nil
 }
 
-// openArchive opens the archive, without knowing to which log it belongs.
+// openArchive opens the archive of whichever log it has.
 func (f *archiveLocationFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
 	b, err := f.openBucket(ctx, false)
 	if err != nil {
 		return nil, err
 	}
+
 	id, ok, err := archive.LogOf(ctx, b)
 	if err != nil {
 		return nil, err
@@ -97,8 +101,8 @@ type archiveClass struct {
 	Events   uint64 `json:"events"`
 }
 
-// previousEpoch is an epoch of the log before the present one. Last is its last sequence that the
-// present epoch continues.
+// previousEpoch is an epoch of the log before the present one. Last is the sequence after which the
+// log continued in another epoch.
 type previousEpoch struct {
 	Epoch uint32 `json:"epoch"`
 	Last  uint64 `json:"last"`
@@ -129,6 +133,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	for _, p := range a.Predecessors() {
 		s.Predecessors = append(s.Predecessors, previousEpoch{p.Epoch, p.Last})
 	}
+
 	if c.JSON {
 		return command.PrintPlainJSON(std.Out, s)
 	}
@@ -140,6 +145,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	for _, p := range s.Predecessors {
 		fmt.Fprintf(std.Out, "before     epoch %d, up to sequence %d\n", p.Epoch, p.Last)
 	}
+
 	t := command.NewTable(std.Out, "CLASS", "SEGMENTS", "SIZE", "EVENTS")
 	for _, class := range s.Classes {
 		t.Row(class.Class, fmt.Sprint(class.Segments), events.FormatSize(class.Bytes), fmt.Sprint(class.Events))
@@ -161,7 +167,7 @@ type ArchiveCheck struct {
 	Damaged []string `json:"damaged"`
 }
 
-// Run reads the whole archive. It returns an error if a file is damaged.
+// Run reads the whole archive and prints which files are damaged. It returns an error if any is.
 func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if errors.Is(err, archive.ErrDamaged) { // the manifest is damaged
@@ -174,7 +180,6 @@ func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	var progress replay.Progress
 	progress.StartPhase(replay.Checking, "bytes", 0)
 	stopProgress := command.ShowProgress(std.Err, "check", &progress)
-	defer stopProgress()
 	result := ArchiveCheck{Archive: a.Info().Location, Damaged: []string{}}
 	err = a.Check(ctx, func(read, total uint64) {
 		progress.SetTotal(total)
@@ -183,8 +188,13 @@ func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	})
 	stopProgress()
 	result.Seq = a.End().Seq
-	if err != nil && !errors.Is(err, archive.ErrDamaged) || ctx.Err() != nil {
+
+	// A check that was interrupted says nothing about the files that it did not read.
+	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
+	}
+	if err != nil && !errors.Is(err, archive.ErrDamaged) {
+		return err
 	}
 	if err != nil {
 		result.Damaged = strings.Split(err.Error(), "\n") // one line for each damaged file
@@ -192,7 +202,8 @@ func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.printResult(std, result)
 }
 
-// printResult prints the result of a check. It returns [command.ErrSilent] if a file is damaged.
+// printResult prints the result of a check: with --json an object, otherwise one line for each
+// damaged file, or that the archive is whole. It returns [command.ErrSilent] if a file is damaged.
 func (c *archiveCheckCmd) printResult(std *command.Streams, result ArchiveCheck) error {
 	if c.JSON {
 		if err := command.PrintPlainJSON(std.Out, result); err != nil {

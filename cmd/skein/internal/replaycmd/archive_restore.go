@@ -26,8 +26,8 @@ import (
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
-// DamagedDirPrefix is how the names of the directories begin, below the data directory, to which
-// damaged logs are moved. The time follows.
+// DamagedDirPrefix begins the names of the directories to which damaged logs are moved, below the
+// data directory. The time of the move follows.
 const DamagedDirPrefix = service.LogDir + "-damaged-"
 
 type archiveRestoreCmd struct {
@@ -59,11 +59,13 @@ then lost, even if they could be repaired later. So first stop all services and 
 copying the directories of the servers.`
 }
 
-// Run restores the log.
+// Run checks the log and restores it from the archive if it is lost or damaged. If nothing is wrong
+// with the log, Run only replaces damaged files of event ids in the archive.
 func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.NATS == "" && c.ReplaceStream {
 		return command.Usagef("--replace-stream needs --nats: without it, a damaged log is moved away and not deleted")
 	}
+
 	b, err := c.openBucket(ctx, c.NATS != "")
 	if err != nil {
 		return err
@@ -75,6 +77,7 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 
 	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.Config(filepath.Join(c.Data, service.LogDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
+
 	prepare := c.prepareDirectory
 	if c.NATS != "" {
 		prepare = c.prepareStream
@@ -92,6 +95,7 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	if err != nil {
 		return err
 	}
+
 	if c.JSON {
 		return command.PrintPlainJSON(std.Out, newRestoredLog(r))
 	}
@@ -158,9 +162,9 @@ func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Stre
 	return true, nil
 }
 
-// prepareDirectory checks the log in the data directory, and sets in o that a damaged one is moved
-// away and from which log envelopes can be salvaged. It returns false if there is nothing to
-// restore.
+// prepareDirectory checks the log in the data directory. It sets in o how to move a damaged log
+// away, and from which damaged log envelopes can be salvaged. It returns false if there is nothing
+// to restore.
 func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
 	hasLog, err := hasFiles(dir)
@@ -206,9 +210,8 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 	return true, err
 }
 
-// reportWhole is called if nothing is wrong with a log. place says where the log is, as in "in DIR"
-// or "on URL". reportWhole replaces damaged files of event ids in the archive, or else reports that
-// there is nothing to do.
+// reportWhole says that nothing of a log is lost. Before that, it replaces damaged files of event
+// ids in the archive, if there are any. place says where the log is, as in "in DIR" or "on URL".
 func (c *archiveRestoreCmd) reportWhole(
 	ctx context.Context, std *command.Streams, o *archiver.RestoreOptions, place string, lastSeq uint64,
 ) error {
@@ -220,8 +223,8 @@ func (c *archiveRestoreCmd) reportWhole(
 	return nil
 }
 
-// canSalvage reports whether a damaged log may have envelopes that the archive lacks. A log that
-// was rewritten has envelopes of another past.
+// canSalvage reports whether a damaged log may have envelopes that belong to the log and that the
+// archive lacks. The envelopes of a log that was rewritten do not continue the archive.
 func canSalvage(check archiver.StreamCheck) bool {
 	return check.Last > 0 && !errors.Is(check.Problem, events.ErrRewritten)
 }
@@ -330,7 +333,7 @@ type eventIDReport struct {
 	To              string `json:"to,omitempty"`
 }
 
-// newEventIDReport returns the report for the recovered event ids; nil if none were damaged.
+// newEventIDReport returns the report on recovered event ids, or nil if no file was damaged.
 func newEventIDReport(r *archiver.RecoveredIDs) *eventIDReport {
 	if r == nil {
 		return nil

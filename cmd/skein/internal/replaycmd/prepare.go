@@ -27,8 +27,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// baseMemory is the memory that the command takes besides that of the build: for the program, and
-// for the part of the log that it reads.
+// baseMemory is the memory that the command takes in addition to that of the build: for the program
+// itself, and for the part of the log that it reads.
 const baseMemory = 128 << 20
 
 type prepareCmd struct {
@@ -51,7 +51,8 @@ func (prepareCmd) Help() string {
 		"If you go back to the previous version, it continues its own stores."
 }
 
-// Run prepares the projections that the running service folds in another way, one after the other.
+// Run builds the stores of the projections that the running service folds differently from this
+// program, one after the other.
 func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	settings, err := c.Settings()
 	if err != nil {
@@ -63,6 +64,8 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	if c.Memory < rebuild.LeastMemory || c.Memory > rebuild.MostMemory {
 		return command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", c.Memory)
 	}
+	// The service runs on the same machine, so the command must not take more memory than it was
+	// given.
 	debug.SetMemoryLimit(int64(c.Memory) + baseMemory)
 
 	status, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
@@ -86,6 +89,7 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	if id := log.ID(); fmt.Sprintf("%x", id[:]) != status.GetLog().GetLogId() {
 		return fmt.Errorf("--data has the log %x, but the service at %s has the log %s", id[:], c.Server, status.GetLog().GetLogId())
 	}
+	// The stream may have only the recent part of the log. Attach makes the archive supply the rest.
 	if _, err := c.Attach(ctx, c.Data, log); err != nil {
 		return err
 	}
@@ -104,7 +108,8 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	for _, target := range targets {
 		target.Log = log.ID()
 		target.Epoch = func(ctx context.Context) (uint32, error) {
-			_, err := log.Head(ctx) // the log learns of a new epoch when it asks the stream for its head
+			// The log learns of a new epoch only when it asks the stream for its head.
+			_, err := log.Head(ctx)
 			return log.Epoch(), err
 		}
 		if err := c.prepareProjection(ctx, std, target, log, hub, status); err != nil {
@@ -125,13 +130,15 @@ func (c *prepareCmd) findTargets(
 	if _, err := os.Stat(stores); err != nil {
 		return nil, fmt.Errorf("--data: there are no stores: %w", err)
 	}
-	var names []string
+
+	var names []string // of all projections, for the error about an unknown one
 	for _, newProjection := range all.Constructors(settings) {
 		p := newProjection()
 		names = append(names, p.Name())
 		if len(c.Projections) > 0 && !slices.Contains(c.Projections, p.Name()) {
 			continue
 		}
+
 		held, err := live.PartitionsOnDisk(vfs.Default, stores, p.Name())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Name(), err)
@@ -146,6 +153,7 @@ func (c *prepareCmd) findTargets(
 		}
 		targets = append(targets, rebuild.Target{New: newProjection, Dir: stores, Partitions: held})
 	}
+
 	for _, name := range c.Projections {
 		if !slices.Contains(names, name) {
 			return nil, command.Usagef("there is no projection %q, only %v", name, names)
@@ -169,27 +177,31 @@ func (c *prepareCmd) openLog(ctx context.Context) (*eventlog.Log, error) {
 	return eventlog.Open(ctx, config)
 }
 
-// prepareProjection prepares one projection, and prints its report.
+// prepareProjection builds the store of one projection from the log, and prints a report.
 func (c *prepareCmd) prepareProjection(
 	ctx context.Context, std *command.Streams, target rebuild.Target, log *eventlog.Log, hub *eventlog.Hub, status *skeinv1.GetStatusResponse,
 ) error {
-	name := target.New().Name()
-	var progress replay.Progress
-	stop := command.ShowPhases(std.Err, "prepare "+name, &progress)
-	defer stop()
-	report, err := rebuild.Prepare(ctx, target, func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		if from == (events.Cursor{}) {
-			from = log.Start()
+			from = log.Start() // a new store, whose cursor names no log yet
 		}
 		sub, err := hub.SubscribeKinds(from, kinds)
 		if err != nil {
 			return nil, err
 		}
 		return service.NewSubscription(sub, hub), nil
-	}, rebuild.Options{
-		Pace: replay.Pace{Share: c.Share}, Memory: int(c.Memory), LogBytes: status.GetLog().GetBytes(), Progress: &progress,
+	}
+
+	name := target.New().Name()
+	var progress replay.Progress
+	stopProgress := command.ShowPhases(std.Err, "prepare "+name, &progress)
+	report, err := rebuild.Prepare(ctx, target, subscribe, rebuild.Options{
+		Pace:     replay.Pace{Share: c.Share},
+		Memory:   int(c.Memory),
+		LogBytes: status.GetLog().GetBytes(),
+		Progress: &progress,
 	})
-	stop()
+	stopProgress()
 	if err != nil {
 		return err
 	}
