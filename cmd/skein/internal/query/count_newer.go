@@ -3,6 +3,9 @@ package query
 import (
 	"context"
 	"fmt"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/gateway/client"
@@ -40,9 +43,7 @@ type watchFeedCmd struct {
 // Run prints the numbers of WatchFeed until it is interrupted. It continues after a restart of the
 // service.
 func (c *watchFeedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	// The client of the Go package connects again when a stream breaks.
-	connection := q.Client()
-	api, err := client.Dial(connection.URL, client.Options{HTTP: connection.HTTP})
+	api, err := q.dialReconnecting()
 	if err != nil {
 		return err
 	}
@@ -51,33 +52,53 @@ func (c *watchFeedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) er
 		ReaderId: c.Reader, NewerThan: c.NewerThan, IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen,
 		IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, Only: followSettings[c.Only], AtLeast: q.AtLeast,
 	}
+	return printCounts(q, std, api.WatchFeed(ctx, req, watchOptions), c.Limit)
+}
+
+// watchOptions make a stream of counts survive a restart of the service.
+var watchOptions = client.StreamOptions{RetryFor: command.ReconnectFor}
+
+// dialReconnecting returns the client of the Go package, which opens a stream again when the stream
+// breaks. The client of [Cmd.Client] does not.
+func (q *Cmd) dialReconnecting() (*client.Client, error) {
+	connection := q.Client()
+	return client.Dial(connection.URL, client.Options{HTTP: connection.HTTP})
+}
+
+// printCounts prints the messages of a stream, each of which is a count. It returns when the stream
+// ends, or after limit messages; a limit of 0 means that there is none.
+func printCounts[Message interface {
+	proto.Message
+	countAnswer
+}](q *Cmd, std *command.Streams, messages iter.Seq2[Message, error], limit uint64) error {
 	printed := uint64(0)
-	for message, err := range api.WatchFeed(ctx, req, client.StreamOptions{RetryFor: command.ReconnectFor}) {
+	for message, err := range messages {
 		if err != nil {
 			return err
 		}
+
 		if q.JSON {
 			err = command.PrintJSON(std.Out, message)
 		} else {
 			err = printCount(std, message)
 		}
 		printed++
-		if err != nil || printed == c.Limit {
+		if err != nil || printed == limit {
 			return err
 		}
 	}
 	return nil
 }
 
-// feedCount is the answer of a method that counts entries of a feed.
-type feedCount interface {
+// countAnswer is the answer of a method that counts entries of a feed, or groups of notifications.
+type countAnswer interface {
 	GetCount() uint32
 	GetMore() bool
 	GetCompleteness() skeinv1.FeedCompleteness
 }
 
-// printCount prints a count, with a plus sign if there are more entries than the service counts.
-func printCount(std *command.Streams, res feedCount) error {
+// printCount prints a count, with a plus sign if there are more than the service counts.
+func printCount(std *command.Streams, res countAnswer) error {
 	more := ""
 	if res.GetMore() {
 		more = "+"

@@ -44,13 +44,14 @@ func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 	})
 }
 
-// printCounters prints a row for each key of the request. A row has only the counts that apply to a
-// key of its sort.
+// printCounters prints a row for each user, board and item of the request. A row has a dash in
+// place of a count that its user, board or item does not have.
 func (c *countersCmd) printCounters(std *command.Streams, counters []*skeinv1.Counters) error {
 	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "REACTIONS", "RE-PINS")
 	targets := slices.Concat(c.Users, c.Boards, c.Items) // in the order of the keys
 	for i, n := range counters {
-		pins, followers := formatCount(n.GetPinCount()), formatCount(n.GetFollowerCount())
+		pins := formatCount(n.GetPinCount())
+		followers := formatCount(n.GetFollowerCount())
 		plays := strconv.FormatInt(n.GetPlayCount(), 10)
 		switch {
 		case i < len(c.Users):
@@ -64,7 +65,8 @@ func (c *countersCmd) printCounters(std *command.Streams, counters []*skeinv1.Co
 	return t.Flush()
 }
 
-// formatReactions returns counts of reactions in the form "like=4,save=1".
+// formatReactions returns counts of reactions in the form "like=4,save=1", or a dash if there are
+// none.
 func formatReactions(counts []*skeinv1.ReactionCount) string {
 	var parts []string
 	for _, c := range counts {

@@ -28,7 +28,8 @@ func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 	})
 }
 
-// printFollowCounts prints a table of the users and one of the boards, unless there are none.
+// printFollowCounts prints a table of the users and a table of the boards. It leaves out a table
+// that would be empty.
 func printFollowCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
 	if len(res.GetUsers()) > 0 {
 		t := command.NewTable(std.Out, "USER", "FOLLOWERS", "EXPLICIT", "IMPLICIT", "FOLLOWING", "EXPLICIT", "IMPLICIT", "BOARDS",
@@ -43,6 +44,7 @@ func printFollowCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsRe
 			return err
 		}
 	}
+
 	if len(res.GetBoards()) == 0 {
 		return nil
 	}
@@ -53,6 +55,7 @@ func printFollowCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsRe
 	return t.Flush()
 }
 
+// countRow returns a row of a table: a name, and the counts that follow it.
 func countRow(name string, counts ...uint32) []string {
 	row := []string{name}
 	for _, n := range counts {

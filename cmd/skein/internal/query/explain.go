@@ -32,9 +32,11 @@ func (c *explainCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 }
 
 func (c *explainCmd) printExplanation(std *command.Streams, res *skeinv1.ExplainPinResponse) error {
-	// A pin in the feed has a rank and a way by which it came there; one that is absent has reasons
-	// for that.
-	reasons, rank, delivery := "-", "-", "-"
+	// A pin in the feed has a rank, and a delivery: the way in which it came there. An absent pin
+	// has reasons for its absence.
+	reasons := "-"
+	rank := "-"
+	delivery := "-"
 	if res.GetInFeed() {
 		rank = strconv.Itoa(int(res.GetRank()))
 		delivery = formatEnum(res.GetDelivery().String(), "PIN_DELIVERY_")
@@ -45,6 +47,7 @@ func (c *explainCmd) printExplanation(std *command.Streams, res *skeinv1.Explain
 		}
 		reasons = strings.Join(names, ",")
 	}
+
 	created := "-"
 	if res.GetPin().GetLiving() {
 		created = command.TimeText(res.GetPin().GetCreateTime())

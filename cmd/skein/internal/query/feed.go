@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"slices"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -43,10 +44,13 @@ func (c *feedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	header := pinHeader
 	rowOf := pinRow
 	if c.Order == "trending" {
-		header = append(header, "SCORE")
+		header = slices.Concat(pinHeader, []string{"SCORE"})
 		rowOf = func(e *skeinv1.FeedEntry) []string { return append(pinRow(e), formatScore(e.GetScore())) }
 	}
-	var first *skeinv1.ReadFeedResponse // nil with --json
+
+	// first is the first page. It stays nil with --json, because list then prints the pages itself
+	// and makes no rows.
+	var first *skeinv1.ReadFeedResponse
 	err := list(ctx, q, std, &c.pageFlags, q.Client().Feed().ReadFeed, req, header, func(res *skeinv1.ReadFeedResponse) [][]string {
 		if first == nil {
 			first = res
@@ -64,7 +68,7 @@ func (c *feedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return nil
 }
 
-// sayCompleteness says why a feed is not complete; of a complete feed it says nothing.
+// sayCompleteness says why a feed, or a count, is not complete. It says nothing if it is complete.
 func sayCompleteness(std *command.Streams, c skeinv1.FeedCompleteness) {
 	if c != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
 		std.Sayf("not complete: %s", formatEnum(c.String(), "FEED_COMPLETENESS_"))

@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// pageFlags are the flags of every command that prints a list by pages. A command that embeds them
-// sets the variables pageDefault and pageMost, the limits that its method of the API has.
+// pageFlags are the flags of every command that prints a list by pages. A command that embeds
+// pageFlags sets two variables of the help in its tag: pageDefault, the page size that its method
+// of the API uses by default, and pageMost, the largest page size that the method allows.
 type pageFlags struct {
 	PageSize  int32  `help:"Entries per page, at most ${pageMost}; 0 means ${pageDefault}." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN" xor:"start"`
@@ -31,7 +32,9 @@ type page interface {
 // list prints the page of a list at which --page-token points, or with --all that page and all
 // later ones. The request says which list; list itself sets the fields page_size, page_token and
 // at_least, which the requests of all lists have. rowsOf returns the rows that a page adds to the
-// table.
+// table. With --json, list prints the pages themselves and does not call rowsOf.
+//
+// Request and Page are the pointers to Req and Res. See call for the reason.
 func list[Req, Res any, Request interface {
 	*Req
 	proto.Message

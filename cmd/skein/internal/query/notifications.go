@@ -2,11 +2,9 @@ package query
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
-	"github.com/skein-feed/skein/gateway/client"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -20,27 +18,30 @@ func (c *notificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams
 	req := &skeinv1.ReadNotificationsRequest{UserId: c.User}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Notifications().ReadNotifications, req,
 		[]string{"GROUP", "KIND", "PIN", "ACTORS", "COUNT", "NEWEST", "STATE"},
-		func(res *skeinv1.ReadNotificationsResponse) (rows [][]string) {
-			for _, g := range res.GetGroups() {
-				var actors []string
-				for _, a := range g.GetActors() {
-					actors = append(actors, a.GetUserId())
-				}
-				kind := strings.ToLower(strings.TrimPrefix(g.GetKind().String(), "NOTIFICATION_KIND_"))
-				state := "read"
-				switch {
-				case g.GetUnseen():
-					state = "unseen"
-				case g.GetUnread():
-					state = "unread"
-				}
-				rows = append(rows, []string{
-					g.GetGroupId(), kind, g.GetPin().GetPinId(), strings.Join(actors, ","), strconv.FormatUint(uint64(g.GetActorCount()), 10),
-					command.TimeText(g.GetNewestTime()), state,
-				})
-			}
-			return rows
+		func(res *skeinv1.ReadNotificationsResponse) [][]string {
+			return mapRows(res.GetGroups(), notificationRow)
 		})
+}
+
+// notificationRow returns the row of a group of notifications. Its state says "unseen" for a group
+// that is not seen, whether or not the group is read.
+func notificationRow(g *skeinv1.NotificationGroup) []string {
+	var actors []string
+	for _, a := range g.GetActors() {
+		actors = append(actors, a.GetUserId())
+	}
+
+	state := "read"
+	switch {
+	case g.GetUnseen():
+		state = "unseen"
+	case g.GetUnread():
+		state = "unread"
+	}
+	return []string{
+		g.GetGroupId(), formatEnum(g.GetKind().String(), "NOTIFICATION_KIND_"), g.GetPin().GetPinId(),
+		strings.Join(actors, ","), formatCount(g.GetActorCount()), command.TimeText(g.GetNewestTime()), state,
+	}
 }
 
 type countNotificationsCmd struct {
@@ -63,28 +64,11 @@ type watchNotificationsCmd struct {
 // Run prints the numbers of WatchNotifications until it is interrupted. It continues after a
 // restart of the service.
 func (c *watchNotificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	// The client of the Go package connects again when a stream breaks.
-	connection := q.Client()
-	api, err := client.Dial(connection.URL, client.Options{HTTP: connection.HTTP})
+	api, err := q.dialReconnecting()
 	if err != nil {
 		return err
 	}
 
 	req := &skeinv1.WatchNotificationsRequest{UserId: c.User, AtLeast: q.AtLeast}
-	printed := uint64(0)
-	for message, err := range api.WatchNotifications(ctx, req, client.StreamOptions{RetryFor: command.ReconnectFor}) {
-		if err != nil {
-			return err
-		}
-		if q.JSON {
-			err = command.PrintJSON(std.Out, message)
-		} else {
-			err = printCount(std, message)
-		}
-		printed++
-		if err != nil || printed == c.Limit {
-			return err
-		}
-	}
-	return nil
+	return printCounts(q, std, api.WatchNotifications(ctx, req, watchOptions), c.Limit)
 }

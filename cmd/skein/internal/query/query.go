@@ -65,6 +65,9 @@ type answer interface {
 // call calls a method with a request and the position of --at-least, and prints the answer: as JSON
 // with --json, otherwise by printText and a line with the position of the answer. Every request of
 // a read has the field at_least.
+//
+// Request and Answer are the pointers to Req and Res. They are type parameters because the methods
+// of generated messages have pointer receivers, so only the pointers implement [proto.Message].
 func call[Req, Res any, Request interface {
 	*Req
 	proto.Message

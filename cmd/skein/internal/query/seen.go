@@ -13,12 +13,12 @@ import (
 
 type seenCmd struct {
 	User         string   `arg:"" help:"The user whose plays and serves decide."`
-	Items        []string `arg:"" help:"Candidate items; - reads more from standard input, one per line."`
+	Candidates   []string `arg:"" name:"items" help:"Candidate items; - reads more from standard input, one per line."`
 	WindowMonths int32    `help:"Calendar months for which plays count, the current one included; 0 means the default." default:"0"`
 	IgnoreServed bool     `help:"Do not count as seen what was only served."`
 }
 
-// maxCandidates is how many candidates the service takes in a call.
+// maxCandidates is how many candidates the service accepts in one call.
 const maxCandidates = 10_000
 
 // Run calls FilterSeen, as often as the number of candidates requires.
@@ -41,6 +41,7 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 		if err != nil {
 			return err
 		}
+
 		if q.JSON {
 			err = command.PrintJSON(std.Out, last)
 		} else {
@@ -51,6 +52,7 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 		}
 		unseen += len(last.GetUnseenIndexes())
 	}
+
 	if !q.JSON {
 		std.Sayf("%d of %d unseen, by plays of %d months, at position %s",
 			unseen, len(candidates), last.GetMonthsRead(), last.GetPosition())
@@ -61,7 +63,7 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 // readCandidates returns the candidates of the command line, with each "-" replaced by the lines of
 // standard input that are not empty.
 func (c *seenCmd) readCandidates(in io.Reader) (candidates []string, err error) {
-	for _, item := range c.Items {
+	for _, item := range c.Candidates {
 		if item != "-" {
 			candidates = append(candidates, item)
 			continue

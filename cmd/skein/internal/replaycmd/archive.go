@@ -57,7 +57,7 @@ func (f *archiveLocationFlags) openBucket(ctx context.Context, external bool) (b
 	return b, nil
 }
 
-// openArchive opens the archive of whichever log it has.
+// openArchive opens the archive. The command need not know to which log the archive belongs.
 func (f *archiveLocationFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
 	b, err := f.openBucket(ctx, false)
 	if err != nil {
