@@ -140,9 +140,9 @@ type situation struct {
 	served events.Partitions
 	// wanted are the partitions that the node should serve, see wantedPartitions.
 	wanted events.Partitions
-	// withdrawn is for how long the node has not announced the partitions that it serves and does
+	// withdrawnFor is for how long the node has not announced the partitions that it serves and does
 	// not want.
-	withdrawn time.Duration
+	withdrawnFor time.Duration
 }
 
 // decision is whether and how a node changes its partitions.
@@ -151,12 +151,12 @@ type decision uint8
 const (
 	// settled waits until the table or the members change.
 	settled decision = iota
-	// buildErased rebuilds all stores without the erased user.
-	buildErased
+	// rebuildErased rebuilds all stores without the erased user.
+	rebuildErased
 	// change makes all stores hold another set of partitions.
 	change
-	// keepWithdrawn waits until the unwanted partitions have not been announced for dropAfter.
-	keepWithdrawn
+	// waitBeforeDrop waits until the unwanted partitions have not been announced for dropAfter.
+	waitBeforeDrop
 )
 
 // decide returns what to do, and for a change the partitions that all stores should hold. The
@@ -170,13 +170,13 @@ func (s *situation) decide() (decision, events.Partitions) {
 
 	switch {
 	case s.erased:
-		return buildErased, events.Partitions{}
+		return rebuildErased, events.Partitions{}
 	case slices.ContainsFunc(s.held, func(held events.Partitions) bool { return held != servedAndWanted }):
 		return change, servedAndWanted
-	case unwanted.Len() > 0 && s.withdrawn >= dropAfter:
+	case unwanted.Len() > 0 && s.withdrawnFor >= dropAfter:
 		return change, s.wanted
 	case unwanted.Len() > 0:
-		return keepWithdrawn, events.Partitions{}
+		return waitBeforeDrop, events.Partitions{}
 	}
 	return settled, events.Partitions{}
 }

@@ -152,22 +152,22 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 		{"a new node is given partitions", situation{held: all(newPartitions()), wanted: newPartitions(1, 2)}, decided{change, newPartitions(1, 2)}},
 		{
 			"partitions are added while others are withdrawn",
-			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2), withdrawn: dropAfter},
+			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2), withdrawnFor: dropAfter},
 			decided{change, newPartitions(1, 2)},
 		},
 		{
 			"partitions have just been withdrawn",
-			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawn: dropAfter - 1},
-			decided{What: keepWithdrawn},
+			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawnFor: dropAfter - 1},
+			decided{What: waitBeforeDrop},
 		},
 		{
 			"partitions were withdrawn ten seconds ago",
-			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawn: 10 * time.Second},
+			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawnFor: 10 * time.Second},
 			decided{change, newPartitions(2)},
 		},
 		{
 			"the last partition is dropped",
-			situation{held: all(newPartitions(1)), served: newPartitions(1), withdrawn: time.Hour},
+			situation{held: all(newPartitions(1)), served: newPartitions(1), withdrawnFor: time.Hour},
 			decided{change, newPartitions()},
 		},
 		{
@@ -187,13 +187,13 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 		},
 		{
 			"the stores hold what is wanted",
-			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(1), withdrawn: time.Hour},
+			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(1), withdrawnFor: time.Hour},
 			decided{What: settled},
 		},
 		{
 			"a user was erased while partitions are to be added",
 			situation{erased: true, held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2)},
-			decided{What: buildErased},
+			decided{What: rebuildErased},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func (c *changer) Run(ctx context.Context) error {
 	reportComplete := sync.OnceFunc(func() { close(c.complete) })
 	for ctx.Err() == nil {
 		changed := c.node.cluster.Changed() // taken before the table is read, so that no later change is missed
-		erased, err := c.node.Part.CheckErasures()
+		erased, err := c.node.Erasure.CheckErasures()
 		s := c.readSituation()
 		s.erased = erased
 		c.setWanted(ctx, s.wanted)
@@ -60,7 +60,7 @@ func (c *changer) Run(ctx context.Context) error {
 			unwanted = nowUnwanted
 			withdrawTime = time.Now()
 		}
-		s.withdrawn = time.Since(withdrawTime)
+		s.withdrawnFor = time.Since(withdrawTime)
 
 		if err == nil {
 			err = c.carryOut(ctx, s, changed, reportComplete)
@@ -110,12 +110,12 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	decided, to := s.decide()
 	var mayDrop <-chan time.Time
 	switch decided {
-	case buildErased:
-		return c.node.Builder.BuildErased(ctx)
+	case rebuildErased:
+		return c.node.Builder.RebuildAfterErasure(ctx)
 	case change:
 		return c.changeStores(ctx, to)
-	case keepWithdrawn:
-		timer := time.NewTimer(dropAfter - s.withdrawn)
+	case waitBeforeDrop:
+		timer := time.NewTimer(dropAfter - s.withdrawnFor)
 		defer timer.Stop()
 		mayDrop = timer.C
 	}
@@ -126,7 +126,7 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	}
 	select {
 	case <-changed:
-	case <-c.node.Part.RebuildWanted():
+	case <-c.node.Erasure.RebuildWanted():
 	case <-mayDrop:
 	case <-ctx.Done():
 	}
@@ -138,7 +138,7 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
 	// An erasure rebuilds the stores too. Both must not build generations of a store at the same
 	// time.
-	release, err := c.node.Part.LockBuilds(ctx)
+	release, err := c.node.Erasure.LockBuilds(ctx)
 	if err != nil {
 		return err
 	}
@@ -148,13 +148,13 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 	o := c.node.Builder.ResizeOptions(ctx)
 	o.Sources = c.node.sources
 	o.WaitTurn = &sync.Mutex{} // only one store at a time is built from the log, because each such build takes the memory of a rebuild
-	all, within := errgroup.WithContext(ctx)
+	changes, changesCtx := errgroup.WithContext(ctx)
 	for i, store := range c.node.Stores {
 		if store.Holds() != to {
-			all.Go(func() error { return c.changeStore(within, i, to, o) })
+			changes.Go(func() error { return c.changeStore(changesCtx, i, to, o) })
 		}
 	}
-	if err := all.Wait(); err != nil {
+	if err := changes.Wait(); err != nil {
 		return err
 	}
 	c.requestAnnouncement(ctx)

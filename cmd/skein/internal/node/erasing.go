@@ -13,9 +13,9 @@ import (
 	"github.com/skein-feed/skein/replay/erase"
 )
 
-// Keeper returns what answers the calls of other nodes that copy rows of this one, or that erase a
-// user.
-func (n *Node) Keeper() gateway.StoreAccess { return storeExporter{n.Part, n.Stores} }
+// StoreAccess returns what answers the calls of other nodes that copy rows of this one, or that
+// erase a user.
+func (n *Node) StoreAccess() gateway.StoreAccess { return storeExporter{n.Erasure, n.Stores} }
 
 // storeExporter exports rows of the stores to other nodes. It implements [gateway.StoreAccess]; the
 // methods about erasures are those of [erase.Part].

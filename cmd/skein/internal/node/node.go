@@ -49,8 +49,8 @@ type Options struct {
 	Log    *eventlog.Log
 	Hub    *eventlog.Hub
 	Stores []*live.Live
-	// Part performs this node's part when a user is erased. It must be open.
-	Part    *erase.Part
+	// Erasure performs this node's part when a user is erased. It must be open.
+	Erasure *erase.Part
 	Builder Builder
 	Logger  *slog.Logger
 }
@@ -62,8 +62,8 @@ type Builder interface {
 	ResizeOptions(ctx context.Context) rebuild.Options
 	// Subscribe subscribes a fold that reads only events of these kinds.
 	Subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error)
-	// BuildErased rebuilds the stores after a user was erased.
-	BuildErased(ctx context.Context) error
+	// RebuildAfterErasure rebuilds the stores after a user was erased.
+	RebuildAfterErasure(ctx context.Context) error
 }
 
 // announceEvery is how often a node announces itself, with the position of its stores. Other nodes
@@ -228,7 +228,7 @@ func (n *Node) AwaitComplete(ctx context.Context) bool {
 // stores still have rows of that user then, so the process must stop, and the next start removes
 // them.
 func (n *Node) checkErasures() error {
-	_, err := n.Part.CheckErasures()
+	_, err := n.Erasure.CheckErasures()
 	if errors.Is(err, erase.ErrMissed) {
 		return err
 	}
@@ -299,7 +299,7 @@ func (n *Node) announce(serves events.Partitions) {
 // sources returns the other nodes as sources of rows. They refuse to give rows if their stores may
 // contain a user who was erased before the epoch of this node's stores.
 func (n *Node) sources() (sources []rebuild.Source) {
-	epoch := n.Part.Epoch()
+	epoch := n.Erasure.Epoch()
 	for _, other := range n.Others() {
 		sources = append(sources, rebuild.Source{
 			Name: other.Name,

@@ -139,15 +139,15 @@ func (s *Service) openMaintenance(config *node.Config) (err error) {
 	}
 
 	if s.options.AuditShare > 0 {
-		all := map[string]audit.Store{}
+		stores := map[string]audit.Store{}
 		for _, projection := range s.Stores {
-			all[projection.Name()] = projection
+			stores[projection.Name()] = projection
 		}
 		s.Auditor = audit.NewAuditor(audit.Config{
 			Graph:     s.Store("graph"),
 			Inbox:     s.Store("inbox"),
 			Counters:  s.Store("counters"),
-			All:       all,
+			All:       stores,
 			Shadow:    func(projection string) verify.Options { return s.shadowOptions(projection, "shadow-audit") },
 			Subscribe: s.subscribe,
 			Share:     s.options.AuditShare,
@@ -194,14 +194,14 @@ func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 		})
 	}
 	for _, projection := range s.Stores {
-		keeper := rebuild.Supervisor{
+		supervisor := rebuild.Supervisor{
 			Live:    projection,
 			Heal:    true,
 			Adopt:   s.options.AutoRebuild,
 			Rebuild: func(ctx context.Context, _ error) error { return s.rebuildAsOperation(ctx, projection) },
 			Logger:  s.logger,
 		}
-		g.Go(func() error { return keeper.Run(ctx) })
+		g.Go(func() error { return supervisor.Run(ctx) })
 		g.Go(func() error { return s.recoverFromFullDisk(ctx, projection) })
 	}
 	if s.snapshots != nil {

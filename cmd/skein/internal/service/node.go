@@ -29,7 +29,7 @@ func (s *Service) openNode(ctx context.Context, c *node.Config, registry prometh
 		Log:     s.log,
 		Hub:     s.hub,
 		Stores:  s.Stores,
-		Part:    s.erasure,
+		Erasure: s.erasure,
 		Builder: nodeBuilder{s},
 		Logger:  s.logger,
 	})
@@ -52,8 +52,8 @@ func (b nodeBuilder) Subscribe(from events.Cursor, kinds events.KindSet) (store.
 	return b.service.subscribeKinds(from, kinds)
 }
 
-// BuildErased is part of [node.Builder].
-func (b nodeBuilder) BuildErased(ctx context.Context) error {
+// RebuildAfterErasure is part of [node.Builder].
+func (b nodeBuilder) RebuildAfterErasure(ctx context.Context) error {
 	return b.service.rebuildAfterErasure(ctx)
 }
 
@@ -67,6 +67,6 @@ func (s *Service) setNodeOptions(o *gateway.Options) {
 	o.NodeAddr = s.node.Addr
 	o.Nodes = s.node.Others
 	o.IsJoined = s.node.IsReady
-	o.StoreAccess = s.node.Keeper()
+	o.StoreAccess = s.node.StoreAccess()
 	o.Drain = s.node.Drain
 }

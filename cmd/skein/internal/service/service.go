@@ -325,15 +325,15 @@ func (s *Service) caughtUpListener() store.Listener {
 // Run serves calls on the listener until ctx ends. Run calls ready when the projections have caught
 // up with the log and, in a cluster, when the other nodes know of this one.
 func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
-	// Two contexts give the order of stopping. group ends with ctx, or when a goroutine fails; then
+	// Two contexts give the order of stopping. serveCtx ends with ctx, or when a goroutine fails; then
 	// the gateway stops taking calls, finishes those under way, and closes the publisher. Only
-	// after that does folding end, so no call waits for a projection that has stopped.
-	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
+	// after that does foldCtx end, so no call waits for a projection that has stopped.
+	foldCtx, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
-	goroutines, group := errgroup.WithContext(ctx)
+	goroutines, serveCtx := errgroup.WithContext(ctx)
 
 	goroutines.Go(func() error {
-		if err := s.hub.Run(folding); err != nil {
+		if err := s.hub.Run(foldCtx); err != nil {
 			// Every projection stops with the same error. The process stays, so that its status
 			// says what is wrong.
 			s.logger.Error("the log can no longer be read", "error", err)
@@ -343,18 +343,18 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	for _, projection := range s.Stores {
 		goroutines.Go(func() error {
 			// A projection logs itself why it stops. The others continue, so its error must not end
-			// the group.
-			_ = projection.Run(folding, s.subscribe)
+			// serveCtx.
+			_ = projection.Run(foldCtx, s.subscribe)
 			return nil
 		})
 	}
-	goroutines.Go(func() error { return s.diskGuard.run(folding) })
+	goroutines.Go(func() error { return s.diskGuard.run(foldCtx) })
 	goroutines.Go(func() error {
-		releaseUnusedMemory(folding)
+		releaseUnusedMemory(foldCtx)
 		return nil
 	})
 	if s.pprof != nil {
-		goroutines.Go(func() error { return servePprof(folding, s.pprof) })
+		goroutines.Go(func() error { return servePprof(foldCtx, s.pprof) })
 	}
 
 	caughtUp := make(chan struct{})
@@ -365,31 +365,31 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	var becameReady <-chan struct{} = caughtUp
 	if s.node != nil {
 		becameReady = s.node.Ready()
-		goroutines.Go(func() error { return s.node.Run(folding, group, caughtUp) })
+		goroutines.Go(func() error { return s.node.Run(foldCtx, serveCtx, caughtUp) })
 		if s.node.Listener != nil {
-			goroutines.Go(func() error { return s.server.RunPeers(folding, s.node.Listener) })
+			goroutines.Go(func() error { return s.server.RunPeers(foldCtx, s.node.Listener) })
 		}
 	}
 
 	// Operations need the projections, so they are interrupted together with them. Some kinds
 	// continue in the next process.
-	goroutines.Go(func() error { return s.Operations.Run(folding) })
+	goroutines.Go(func() error { return s.Operations.Run(foldCtx) })
 	goroutines.Go(func() error {
 		defer stopFolding()
-		err := s.server.Run(group, l)
+		err := s.server.Run(serveCtx, l)
 		// A call whose client has gone may still wait for the log. Closing the publisher waits for
 		// the log's answer.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
 		return errors.Join(err, s.publisher.Close(closing))
 	})
-	s.runMaintenance(folding, goroutines, caughtUp)
+	s.runMaintenance(foldCtx, goroutines, caughtUp)
 
 	goroutines.Go(func() error {
 		select {
 		case <-becameReady:
 			return ready()
-		case <-group.Done():
+		case <-serveCtx.Done():
 			return nil
 		}
 	})
