@@ -65,8 +65,9 @@ const (
 	// catchUpAndCutOver makes the next generation serve. If it fails, nothing of that generation is
 	// left, and the old one serves.
 	catchUpAndCutOver
-	// deletePrevious deletes the previous generation. A rebuild keeps it, but a rollback to this
-	// one would restore partitions that other nodes hold now.
+	// deletePrevious deletes the previous generation. A rebuild keeps the previous generation for a
+	// rollback. After a change of partitions, a rollback would bring back partitions that other
+	// nodes hold now.
 	deletePrevious
 )
 
@@ -80,10 +81,11 @@ type changeTransition struct {
 }
 
 // changeTransitions has a row for every pair of state and event that can happen. The package doc
-// has a drawing of it.
+// has a drawing of this table.
 var changeTransitions = []changeTransition{
 	{Unchanged, changeBegun, Copying, copyRows},
-	{CutOver, changeBegun, Copying, copyRows}, // the new change deletes what the last one could not delete
+	// The last change could not delete the previous generation, so the new change deletes it.
+	{CutOver, changeBegun, Copying, copyRows},
 	{Dropped, changeBegun, Copying, copyRows},
 
 	{Copying, stepDone, CatchingUp, catchUpAndCutOver},
@@ -93,7 +95,8 @@ var changeTransitions = []changeTransition{
 	{CatchingUp, stepFailed, Unchanged, endChange},
 
 	{CutOver, stepDone, Dropped, endChange},
-	{CutOver, stepFailed, CutOver, endChange}, // the new generation serves already, so the change is not undone
+	// The new generation serves already, so the change is not undone.
+	{CutOver, stepFailed, CutOver, endChange},
 }
 
 // next returns the state that an event leads to, and the action. It fails if the event cannot
@@ -126,8 +129,8 @@ func slowest(states []ChangeState) ChangeState {
 	return result
 }
 
-// dropAfter is how long a node keeps holding partitions after it has stopped announcing them. Calls
-// that are under way, and nodes that have not read the announcement yet, still ask for them.
+// dropAfter is how long a node holds partitions after it has stopped announcing them. In this time,
+// calls that are under way, and nodes that have not read the announcement yet, still ask for them.
 const dropAfter = 10 * time.Second
 
 // situation is what a node knows when it decides whether and how to change its partitions.
@@ -138,7 +141,7 @@ type situation struct {
 	// hold; the node answers calls about these.
 	held   []events.Partitions
 	served events.Partitions
-	// wanted are the partitions that the node should serve, see wantedPartitions.
+	// wanted are the partitions that the node should serve, as wantedPartitions returns them.
 	wanted events.Partitions
 	// withdrawnFor is for how long the node has not announced the partitions that it serves and does
 	// not want.
@@ -181,14 +184,18 @@ func (s *situation) decide() (decision, events.Partitions) {
 	return settled, events.Partitions{}
 }
 
-// wantedPartitions returns the partitions that a node should serve. These are the partitions that
-// the table gives it, and those that it serves and the table gives to other nodes, until all of
-// those serve them. A partition that the table gives to nobody stays where it is (I13).
-func wantedPartitions(self string, served events.Partitions, table *placement.Table, members []placement.Member) (wanted events.Partitions) {
+// wantedPartitions returns the partitions that the node self should serve. These are the partitions
+// that the table gives to self. They are also those that self serves and that the table gives to
+// other nodes, until all of these nodes serve them. A partition that the table gives to nobody
+// stays where it is (I13).
+func wantedPartitions(
+	self string, served events.Partitions, table *placement.Table, members []placement.Member,
+) (wanted events.Partitions) {
 	isServedBy := func(name string, partition uint8) bool {
 		i := slices.IndexFunc(members, func(m placement.Member) bool { return m.Name == name })
 		return i >= 0 && members[i].Serves.Has(partition)
 	}
+
 	for p := range events.NumPartitions {
 		partition := uint8(p)
 		owners := table.Nodes[p]

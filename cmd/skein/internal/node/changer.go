@@ -30,14 +30,17 @@ type changer struct {
 	// announcementDue receives an element when the node serves or wants other partitions than
 	// before.
 	announcementDue chan struct{}
-	// complete is closed when the stores hold, for the first time, all partitions that the table
-	// gives to the node, and these are not none.
+	// complete is closed when the stores hold, for the first time, all partitions that the node
+	// should serve, and there is at least one.
 	complete chan struct{}
 }
 
 func newChanger(n *Node) *changer {
 	return &changer{
-		node: n, states: make([]atomic.Uint32, len(n.Stores)), announcementDue: make(chan struct{}), complete: make(chan struct{}),
+		node:            n,
+		states:          make([]atomic.Uint32, len(n.Stores)),
+		announcementDue: make(chan struct{}),
+		complete:        make(chan struct{}),
 	}
 }
 
@@ -50,10 +53,13 @@ func (c *changer) Run(ctx context.Context) error {
 	var withdrawTime time.Time
 	reportComplete := sync.OnceFunc(func() { close(c.complete) })
 	for ctx.Err() == nil {
-		changed := c.node.cluster.Changed() // taken before the table is read, so that no later change is missed
+		// Take the channel before the table is read, so that no later change is missed.
+		changed := c.node.cluster.Changed()
 		erased, err := c.node.Erasure.CheckErasures()
 		s := c.readSituation()
 		s.erased = erased
+
+		// From setWanted on, the node no longer announces the unwanted partitions.
 		c.setWanted(ctx, s.wanted)
 		nowUnwanted := s.served.Without(&s.wanted)
 		if nowUnwanted != unwanted {
@@ -81,6 +87,7 @@ func (c *changer) readSituation() *situation {
 		s.held = append(s.held, held)
 		s.served.Intersect(&held)
 	}
+
 	table := c.node.cluster.Table()
 	s.wanted = wantedPartitions(c.node.Name, s.served, &table, c.node.cluster.Members())
 	return s
@@ -104,8 +111,9 @@ func (c *changer) requestAnnouncement(ctx context.Context) {
 	}
 }
 
-// carryOut decides what to do and does it. If there is nothing to do yet, it returns when the
-// decision could be another one.
+// carryOut decides what to do and does it. If there is nothing to do, carryOut waits until the
+// decision could be different: the cluster has changed, a user was erased, or the unwanted
+// partitions may be dropped.
 func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan struct{}, reportComplete func()) error {
 	decided, to := s.decide()
 	var mayDrop <-chan time.Time
@@ -120,7 +128,7 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 		mayDrop = timer.C
 	}
 
-	// The stores hold all wanted partitions.
+	// There is nothing to do now, so the stores hold all wanted partitions.
 	if s.wanted.Len() > 0 {
 		reportComplete()
 	}
@@ -136,8 +144,8 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 // changeStores makes all stores hold a set of partitions. After an error, some stores may hold the
 // new set and others the old one; the next decision makes them equal.
 func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
-	// An erasure rebuilds the stores too. Both must not build generations of a store at the same
-	// time.
+	// An erasure rebuilds the stores, too. It must not build generations of a store at the same time
+	// as this change.
 	release, err := c.node.Erasure.LockBuilds(ctx)
 	if err != nil {
 		return err
@@ -147,7 +155,9 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 	startTime := time.Now()
 	o := c.node.Builder.ResizeOptions(ctx)
 	o.Sources = c.node.sources
-	o.WaitTurn = &sync.Mutex{} // only one store at a time is built from the log, because each such build takes the memory of a rebuild
+	// Each build from the log takes the memory of a rebuild, so only one store at a time is built
+	// from the log.
+	o.WaitTurn = &sync.Mutex{}
 	changes, changesCtx := errgroup.WithContext(ctx)
 	for i, store := range c.node.Stores {
 		if store.Holds() != to {
@@ -173,8 +183,10 @@ func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, 
 		if err != nil {
 			return err
 		}
-		c.states[i].Store(uint32(state)) // before the action, so that the state is visible while the action runs
+		// Store the state before the action, so that it is visible while the action runs.
+		c.states[i].Store(uint32(state))
 		c.node.Logger.Debug("the change of partitions has a new state", "projection", store.Name(), "state", state)
+
 		switch action {
 		case copyRows:
 			err = resizing.Copy(ctx)

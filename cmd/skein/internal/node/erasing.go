@@ -75,8 +75,8 @@ func (n *Node) findMember(name string) (gateway.Node, error) {
 	return gateway.Node{}, errors.New("the node is not a member of the cluster")
 }
 
-// otherNodes returns all nodes that may have rows of an erased user, without this one: the members,
-// which are alive, and the nodes that only the table names.
+// otherNodes returns all nodes other than self that may have rows of an erased user: the members,
+// which are alive, and the nodes that only the table names, which are not.
 func otherNodes(members []placement.Member, table placement.Table, self string) (nodes []erase.Node) {
 	add := func(name string, alive bool) {
 		if name != self && !slices.ContainsFunc(nodes, func(n erase.Node) bool { return n.Name == name }) {

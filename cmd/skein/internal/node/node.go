@@ -81,12 +81,12 @@ type Node struct {
 	others  atomic.Pointer[[]gateway.Node]
 	changer *changer
 
-	// state is a State. Only the goroutine of Run changes it.
+	// state is a State. Only the goroutine of handleEvents changes it.
 	state atomic.Uint32
 	// ready is closed when the node goes from Joining to Serving.
 	ready chan struct{}
 	// allStoresWereAtHead says that all stores have once been at the head of the log at the same
-	// time. Only the goroutine of Run uses it.
+	// time. canAnswer sets it. Only the goroutine of handleEvents uses it.
 	allStoresWereAtHead bool
 }
 
@@ -130,10 +130,10 @@ func (n *Node) Attach(server *gateway.Server) { n.server = server }
 // Others returns the other nodes that are alive.
 func (n *Node) Others() []gateway.Node { return *n.others.Load() }
 
-// Run runs the node until ctx ends. When stopping ends, which must be earlier, the node tells the
-// others not to ask it any more. caughtUp must be closed when every store has been at the head of
-// the log or has failed. Run fails if another process takes the name of the node, or if a user was
-// erased while the node did not take part.
+// Run runs the node until ctx ends. The context stopping must end before ctx; the node then tells
+// the other nodes not to ask it any more. caughtUp must be closed when every store has been at the
+// head of the log or has failed. Run fails if another process takes the name of the node, or if a
+// user was erased while the node did not take part.
 func (n *Node) Run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
 	n.updateOthers() // the changer needs the other nodes, to copy rows from them
 
@@ -149,16 +149,21 @@ func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struc
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
-		changed := n.cluster.Changed() // taken before the members are read, so that no later change is missed
+		// Take the channel before the members are read, so that no later change is missed.
+		changed := n.cluster.Changed()
 		n.updateOthers()
-		// A router announces nothing, so it need not read anything back.
+
+		// caughtUp is nil after the stores have caught up. A router announces nothing, so it does
+		// not wait until the bucket has its announcement.
 		if caughtUp == nil && (n.Name == "" || n.cluster.IsAnnounced()) {
 			n.handle(announcementSeen)
 		}
+
+		// A channel that was closed is set to nil, because select would choose it again and again.
 		select {
 		case <-changed:
 		case <-caughtUp:
-			caughtUp = nil // a closed channel would be chosen again and again
+			caughtUp = nil
 			n.handle(storesCaughtUp)
 		case <-stopping:
 			stopping = nil
@@ -184,6 +189,7 @@ func (n *Node) handle(e nodeEvent) {
 		n.state.Store(uint32(after))
 		n.Logger.Info("the state of this node has changed", "name", n.Name, "from", before, "to", after)
 	}
+
 	switch action {
 	case noAction:
 	case announce:
@@ -224,9 +230,9 @@ func (n *Node) AwaitComplete(ctx context.Context) bool {
 	}
 }
 
-// checkErasures checks whether a user was erased. It fails if this node did not take part: its
-// stores still have rows of that user then, so the process must stop, and the next start removes
-// them.
+// checkErasures fails if a user was erased and this node did not take part. Its stores then still
+// have rows of the user, so the process must stop, and the next start removes the stores. Other
+// errors are logged.
 func (n *Node) checkErasures() error {
 	_, err := n.Erasure.CheckErasures()
 	if errors.Is(err, erase.ErrMissed) {
@@ -264,8 +270,8 @@ func (n *Node) servablePartitions() events.Partitions {
 }
 
 // canAnswer reports whether all stores work, and have once been at the head of the log at the same
-// time. A store that is recovered after that catches up once more, and answers meanwhile from its
-// position.
+// time. A store that is recovered later catches up again; meanwhile it answers from its position,
+// and canAnswer still returns true.
 func (n *Node) canAnswer() bool {
 	for _, s := range n.Stores {
 		switch s.Status().State {

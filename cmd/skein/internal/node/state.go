@@ -70,7 +70,8 @@ type nodeTransition struct {
 	action nodeAction
 }
 
-// nodeTransitions has a row for every pair of state and event. The package doc has a drawing of it.
+// nodeTransitions has a row for every pair of state and event. The package doc has a drawing of
+// this table.
 var nodeTransitions = []nodeTransition{
 	{Joining, announcementDue, Joining, announce},
 	{Joining, storesCaughtUp, Joining, announce},

@@ -21,8 +21,8 @@ type clusterView struct {
 	// have partitions in the table.
 	members, silent []placement.Member
 	table           placement.Table
-	// copies is the number of copies of each partition that the node was configured with. It counts
-	// until there is a table.
+	// copies is the number of copies of each partition with which the node was configured. The
+	// status has this number until there is a table, which has a number of its own.
 	copies int
 	// self is the name of the node whose view this is.
 	self string
@@ -65,12 +65,14 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 		given[s.GetName()] = &events.Partitions{}
 	}
 
+	// A state that the enum of the API lacks, as of a node of a later version, becomes UNSPECIFIED.
 	for _, m := range v.members {
 		s := v.nodeStatus(m)
 		s.Serves = uint32(m.Serves.Len())
 		s.ServesPartitions = partitionsText(m.Serves)
 		s.State = skeinv1.NodeState(skeinv1.NodeState_value[enumName("NODE_STATE_", m.State)])
-		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", m.PartitionChange)])
+		change := enumName("PARTITION_CHANGE_STATE_", m.PartitionChange)
+		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[change])
 		add(s)
 	}
 
@@ -81,6 +83,7 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 			}
 			given[name].Add(uint8(p))
 		}
+
 		serving := uint32(0)
 		for _, m := range v.members {
 			if m.Serves.Has(uint8(p)) {
@@ -104,8 +107,7 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	return c
 }
 
-// enumName returns the name of a state in an enum of the API. The enum may lack it, if a node of a
-// later version announces the state.
+// enumName returns the name that a state has in an enum of the API, whose values have a prefix.
 func enumName(prefix, state string) string { return prefix + strings.ToUpper(state) }
 
 // nodeStatus returns what a node last announced about itself, without its partitions and states.
@@ -125,8 +127,8 @@ func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 	return s
 }
 
-// awayStatus returns the status of a node that the table names and that is not alive. Such a node
-// serves nothing.
+// awayStatus returns the status of a node that the table names and that is not alive. No call
+// reaches such a node, so the status says that it serves nothing, whatever it last announced.
 func (v *clusterView) awayStatus(name string) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{Name: name}
 	if i := slices.IndexFunc(v.silent, func(m placement.Member) bool { return m.Name == name }); i >= 0 {
