@@ -38,6 +38,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
 
+	// Only the parts of this service that openArchive and estimateLogBytes need are set.
 	s := &Service{log: log, logger: o.Logger, maintenance: maintenance{options: o.Maintenance}}
 	if err := s.openArchive(ctx); err != nil {
 		return 0, err

@@ -23,9 +23,9 @@ import (
 //	     < reserve        Publish is refused
 //	     < reserve / 2    the projections pause: reads still answer, from the position at which the projections stopped
 //
-// When there is enough disk again, both continue. A disk that became completely full would leave
-// half a table or half a message behind, and the store or the log that wrote it would have failed
-// until the next start, which removes such remains.
+// When there is enough disk again, both continue. If the disk became completely full, a store or
+// the log would leave half a table or half a message behind, and would have failed until the next
+// start, which removes such remains.
 type diskGuard struct {
 	// freeDisk returns how many bytes of the disk are free, and its size in bytes.
 	freeDisk func() (free, total uint64, err error)
@@ -50,8 +50,8 @@ type diskGuard struct {
 }
 
 const (
-	// diskCheckPeriod is how often the free disk is checked. A service at full speed writes some
-	// 100 MB in this time.
+	// diskCheckPeriod is the time between two checks of the free disk. A service at full speed
+	// writes some 100 MB in this time.
 	diskCheckPeriod = 500 * time.Millisecond
 	// By default the reserve is the size of the disk divided by defaultReserveDivisor, but not more
 	// than maxDefaultReserve bytes.

@@ -54,7 +54,7 @@ func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 			}
 			err := g.checkPublishAllowed()
 			if step.refusing && !errors.Is(err, gateway.ErrDiskFull) {
-				t.Errorf("Publish: expected ErrNoRoom, got %v", err)
+				t.Errorf("Publish: expected ErrDiskFull, got %v", err)
 			}
 			if !step.refusing && err != nil {
 				t.Errorf("Publish: expected no error, got %v", err)

@@ -21,9 +21,9 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// removeStoresOfMissedErasure removes the stores of a node that was not running while a user was
-// erased. The node then builds them like a new node. The function does nothing outside of a
-// cluster.
+// removeStoresOfMissedErasure removes the stores of this node if a user was erased while the node
+// was not running. The node then builds its stores like a new node. Outside of a cluster, where
+// config is nil, the function does nothing.
 func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	if config == nil {
 		return nil
@@ -80,8 +80,8 @@ func (s *Service) rebuildAfterErasure(ctx context.Context) error {
 	return nil
 }
 
-// rebuildErasedStores is the operation of rebuildAfterErasure. The report has one line for each
-// store.
+// rebuildErasedStores performs the operation that rebuildAfterErasure starts. The report has one
+// line for each store.
 func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (report string, err error) {
 	release, err := s.erasure.LockBuilds(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 	}
 
 	// RebuildIfErased has removed the scheduled snapshots, which still had the user. Take a new
-	// one, so that the node is not left without any.
+	// snapshot, so that the node has one.
 	if len(lines) > 0 && s.snapshots != nil {
 		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {
 			lines = append(lines, "no snapshot of the new stores was taken: "+err.Error())

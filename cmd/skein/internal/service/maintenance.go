@@ -45,8 +45,8 @@ type MaintenanceOptions struct {
 	// AuditShare is the share of one core that the auditor may use, between 0 and 1; 0 disables the
 	// auditor.
 	AuditShare float64
-	// AutoRebuild makes the process rebuild stores that another version of the program, or other
-	// settings, have built.
+	// AutoRebuild makes the process rebuild stores that were built by another version of the
+	// program, or with other settings.
 	AutoRebuild bool
 	// Worker starts the process that finishes a build; nil means that this process does it. The
 	// service sets the settings of the folds.
@@ -85,8 +85,8 @@ func (s *Service) openArchive(ctx context.Context) (err error) {
 }
 
 // examineTimeout limits how long a start examines the log. While the log elects a leader, each
-// request takes seconds. Damage in the part that was not examined is found when a projection reads
-// it.
+// request takes seconds. If some part is not examined in this time, its damage is found when a
+// projection reads it.
 const examineTimeout = 10 * time.Second
 
 // examineLog looks for damage in the part of the log that is not archived. It runs before anything
@@ -103,7 +103,8 @@ func (s *Service) examineLog(ctx context.Context) {
 	s.logger.Debug("examined the part of the log that is not archived", "envelopes", envelopes, "took", time.Since(startTime))
 }
 
-// openMaintenance creates the parts that work besides serving calls. None of them runs yet.
+// openMaintenance creates the archiver, the snapshots and the auditor, as far as the options enable
+// them. runMaintenance runs them.
 func (s *Service) openMaintenance(config *node.Config) (err error) {
 	if s.archive != nil {
 		s.archiver = archiver.New(archiver.Options{
@@ -193,6 +194,7 @@ func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 			return nil
 		})
 	}
+
 	for _, projection := range s.Stores {
 		supervisor := rebuild.Supervisor{
 			Live:    projection,
@@ -204,6 +206,7 @@ func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 		g.Go(func() error { return supervisor.Run(ctx) })
 		g.Go(func() error { return s.recoverFromFullDisk(ctx, projection) })
 	}
+
 	if s.snapshots != nil {
 		runWhenCaughtUp("taking snapshots", func(ctx context.Context) error {
 			if s.node != nil && !s.node.AwaitComplete(ctx) {
@@ -229,20 +232,21 @@ func (s *Service) rebuildAsOperation(ctx context.Context, projection *live.Live)
 		return err
 	}
 
-	i, err := s.Operations.Start(operation.Rebuild, projection.Name(), requestArgs{}, run)
+	awaited, err := s.Operations.Start(operation.Rebuild, projection.Name(), requestArgs{}, run)
 	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
-		i = conflict.With
+		awaited = conflict.With
 		err = nil
 	}
 	if err != nil {
 		return err
 	}
 
-	ended, err := s.awaitOperation(ctx, i.ID)
+	ended, err := s.awaitOperation(ctx, awaited.ID)
 	if err != nil {
 		return err
 	}
-	if i.Kind == operation.Rebuild && ended.State != operation.Succeeded {
+	// The failure of an operation of another kind says nothing about the rebuild.
+	if awaited.Kind == operation.Rebuild && ended.State != operation.Succeeded {
 		return errors.New(ended.Error)
 	}
 	return nil

@@ -67,6 +67,7 @@ func (s *Service) lastVerified() map[string]time.Time {
 	if last == nil {
 		last = map[string]time.Time{}
 	}
+
 	if s.Auditor != nil {
 		for name, at := range s.Auditor.Status().Verified {
 			if at.After(last[name]) {
@@ -107,8 +108,8 @@ func (s *Service) archiveStatus() *skeinv1.ArchiveStatus {
 }
 
 // archiveDaysLeft estimates in how many days the archive will have filled the disk of its
-// directory, from its growth in the last week of log time. It returns nil if it cannot tell: the
-// archive is not in a directory, or it grew over less than an hour.
+// directory, from its growth in the last week of log time. It returns nil if no estimate is
+// possible: the archive is not in a directory, or what it has covers less than an hour.
 func (s *Service) archiveDaysLeft() *float64 {
 	const (
 		hour = events.Micros(time.Hour / time.Microsecond)

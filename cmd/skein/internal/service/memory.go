@@ -13,7 +13,7 @@ import (
 type Memory struct {
 	// Limit is the soft limit of the Go runtime for the whole process.
 	Limit int64
-	// Cache is for the blocks of tables, and for the memtables of the stores that serve.
+	// Cache is for the blocks of tables, and for the memtables, of the stores that serve.
 	Cache int64
 	// Queries is for the decoded rows that queries keep.
 	Queries int64
@@ -32,9 +32,9 @@ func (m Memory) storeBounds() store.Bounds {
 	}
 	return store.Bounds{
 		// FlushBytes is the size of a memtable, and memtables count against the cache. There can be
-		// many: each of the four stores has up to four that wait for a flush, one to reuse, and
-		// those that open iterators hold. Large memtables make compactions write less. But if
-		// memtables filled the cache, every lookup of a fold would have to read a table.
+		// many: each store has up to four that wait for a flush, one to reuse, and those that open
+		// iterators hold. Large memtables make compactions write less. But if memtables filled the
+		// cache, every lookup of a fold would have to read a table from disk.
 		FlushBytes: int(min(max(m.Cache/16, 2<<20), 32<<20)),
 		// KeepBytes is for the rows that folds keep in memory. With a larger share of the default
 		// limit, the garbage collector would run too often (docs/decisions/0039).

@@ -52,8 +52,8 @@ func (s *Service) OfferedOperations() OfferedOperations {
 type prepareFunc = func(operator.OperationRequest) (operation.Func, error)
 
 // refuseWhileLogHasHole wraps a prepareFunc so that the operation fails while the log has a hole. A
-// store that folded the lost envelopes before has more facts than the log: a rebuild would lose
-// them, and a verification would report them as differences.
+// store that folded the lost envelopes while the log still had them has more facts than the log: a
+// rebuild would lose these facts, and a verification would report them as differences.
 func (s *Service) refuseWhileLogHasHole(prepare prepareFunc) prepareFunc {
 	return func(r operator.OperationRequest) (operation.Func, error) {
 		run, err := prepare(r)
@@ -85,8 +85,8 @@ var errNotArchiving = &operator.Refusal{
 		"erase the user there",
 }
 
-// awaitArchiver waits until this process archives, as after a restart. If another process has
-// become the one that archives, it gives up after some time.
+// awaitArchiver waits until this process archives the log. After a restart, it must first get the
+// lease. If another process has the lease and keeps it, awaitArchiver fails after archiverWait.
 func (s *Service) awaitArchiver(ctx context.Context) error {
 	waitCtx, cancel := context.WithTimeout(ctx, archiverWait)
 	defer cancel()
@@ -99,22 +99,24 @@ func (s *Service) awaitArchiver(ctx context.Context) error {
 }
 
 const (
-	// archiverWait is longer than the lease of a process that was killed.
+	// archiverWait is longer than the time until the lease of a process that was killed expires.
 	archiverWait = 2 * time.Minute
+	// archiverPoll is the pause between two looks at the state of the archiver.
 	archiverPoll = 100 * time.Millisecond
 )
 
 // prepareErasure returns the operation that erases users from the log, its archive, the stores of
 // all nodes and the snapshots.
 func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
-	switch {
-	case !req.Resumed && !s.archiver.Status().Running:
+	if !req.Resumed && !s.archiver.Status().Running {
 		return nil, errNotArchiving
-	case len(req.Users) == 0:
-		// An operation of buildErased was interrupted. The node looks by itself whether it must
-		// begin another one.
+	}
+	if len(req.Users) == 0 {
+		// An operation of rebuildAfterErasure, which names no users, was interrupted. The node
+		// itself checks whether its stores must still be rebuilt, and then starts another one.
 		return nil, errors.New("the node begins it again by itself")
 	}
+
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		if req.Resumed {
 			if err := s.awaitArchiver(ctx); err != nil {
@@ -126,6 +128,7 @@ func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 				return "", err
 			}
 		}
+
 		report, err := erase.Erase(ctx, erase.Options{
 			Log:       s.log,
 			Publisher: s.publisher,
@@ -144,13 +147,14 @@ func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 			Shared:    s.bucketOfAllSnapshots(),
 		}, req.Users, p)
 
-		// After a restoration, the damaged log stays in the data directory until an operator
-		// removes it, and still has the user.
+		// `skein replay archive restore` leaves a damaged log in the data directory until an
+		// operator removes it. Such a log still has the user.
 		if damaged, _ := filepath.Glob(filepath.Join(s.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
 			report.OperatorTasks = append(report.OperatorTasks, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
+		// Reports and errors of earlier operations may name the user.
 		if err == nil {
-			err = s.Operations.RemoveTexts() // reports and errors of earlier operations may name the user
+			err = s.Operations.RemoveTexts()
 		}
 		if err != nil {
 			return "", err
@@ -163,8 +167,8 @@ var (
 	// errRowsDiffer is the error of a verification that has found differences. Its report lists
 	// them.
 	errRowsDiffer = errors.New("rows differ from the log: skein replay repair makes them equal")
-	// errFilesDamaged is the error of a verification that has found damaged files. The rows can be
-	// right nevertheless, if the cache has them.
+	// errFilesDamaged is the error of a verification that has found damaged files. All rows can be
+	// right nevertheless, because the block cache may have what is damaged on disk.
 	errFilesDamaged = errors.New("tables on disk are damaged: skein replay rebuild writes new ones")
 )
 
@@ -214,8 +218,8 @@ func (s *Service) prepareRollback(req operator.OperationRequest) (operation.Func
 	}, nil
 }
 
-// rebuildOptions returns the options of a rebuild that may use a share of one core; 0 does not
-// limit it.
+// rebuildOptions returns the options of a rebuild that may use a share of one core. A share of 0
+// does not limit the rebuild.
 func (s *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
 		Pace:     replay.Pace{Share: share},
@@ -243,8 +247,8 @@ func (s *Service) workerCommand() *worker.Command {
 // compressed, stands for. It is the largest ratio that was measured.
 const maxStreamBytesPerArchiveByte = 8
 
-// estimateLogBytes estimates the size of the log in bytes, including the archive; 0 means that the
-// log does not answer and there is no archive.
+// estimateLogBytes estimates the size of the log in bytes, including the archive. It returns 0 if
+// the log does not answer and there is no archive.
 func (s *Service) estimateLogBytes(ctx context.Context) (n uint64) {
 	if head, err := s.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
@@ -330,11 +334,12 @@ func (s *Service) prepareComparison(
 			if err == nil {
 				err = verificationError(report)
 			}
+			// A repair that was interrupted returns both a report and an error.
 			if report != nil {
 				s.recordVerified(report)
 				reports = append(reports, report.String())
 			}
-			// Several projections can differ, with the same error. Report it once.
+			// Several projections can fail with the same error. Report the error once.
 			if err != nil && !errors.Is(errs, err) {
 				errs = errors.Join(errs, err)
 			}
@@ -360,6 +365,7 @@ func (s *Service) shadowOptions(projection, dirName string) verify.Options {
 	if p := s.Store(projection); p != nil {
 		o.Disk = p.Disk
 	}
+
 	for _, newProjection := range all.Constructors(s.settings) {
 		p := newProjection()
 		if p.Name() != projection {

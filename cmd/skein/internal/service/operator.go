@@ -93,7 +93,7 @@ type requestArgs struct {
 	Share       float64  `json:"share,omitempty"`
 	Name        string   `json:"name,omitempty"`
 	Users       []string `json:"users,omitempty"`
-	// User is what programs before Users wrote.
+	// User is what programs wrote that did not have Users yet.
 	User string `json:"user,omitempty"`
 }
 
@@ -130,7 +130,8 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 	if !ok {
 		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: operationRequirements[kind]}
 	}
-	// An operation on one projection is shown with its name, whichever field of the request has it.
+	// A list of operations shows the projection of an operation on one projection, whichever field
+	// of the request has it.
 	if r.Projection == "" && len(r.Projections) == 1 {
 		r.Projection = r.Projections[0]
 	}

@@ -19,7 +19,8 @@ const recoverRetryDelay = 5 * time.Second
 func (s *Service) recoverFromFullDisk(ctx context.Context, projection *live.Live) error {
 	logger := s.logger.With("projection", projection.Name())
 	for ctx.Err() == nil {
-		changed := projection.Changed() // taken before Status, so that no change after Status is missed
+		// Take the channel before Status, so that no change after Status is missed.
+		changed := projection.Changed()
 		st := projection.Status()
 		// Damaged files are rebuilt instead, see runMaintenance.
 		failedForDisk := st.State == store.Failed && !st.Damaged && errors.Is(st.Error, syscall.ENOSPC)
@@ -31,6 +32,7 @@ func (s *Service) recoverFromFullDisk(ctx context.Context, projection *live.Live
 			continue
 		}
 
+		// Wait for the next check of the disk, and try only when the reserve is free again.
 		if wait.For(ctx, diskCheckPeriod) != nil || s.diskGuard.refusing.Load() {
 			continue
 		}

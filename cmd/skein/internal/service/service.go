@@ -50,13 +50,13 @@ type Options struct {
 	DiskReserve int64
 	// Settings are the settings of the folds; the zero value means the defaults.
 	Settings all.Settings
-	// Without has the names of projections that the service does not have, like a service of a
-	// version from before these projections.
+	// Without has the names of projections that the service leaves out, as a version does that did
+	// not have these projections yet.
 	Without []string
 	// Keys sign page tokens and the calls between nodes.
 	Keys   pagetoken.KeyRing
 	Access Access
-	// Console enables the console.
+	// Console makes the service serve the console, its web interface for operators.
 	Console bool
 	Limits  gateway.Limits
 	Logger  *slog.Logger
@@ -92,12 +92,14 @@ type Access struct {
 	Hosts []string
 }
 
-// Service is one process of the service. Open opens its parts from left to right, and Close closes
-// them in the reverse order:
+// Service is one process of the service. The arrows show which part uses which:
 //
 //	log ← hub ← stores (each a projection)
 //	 ↑            ↑
 //	publisher ← gateway ← clients
+//
+// Open opens the log, the stores, the hub, the publisher and the gateway, in this order. Run ends
+// with the gateway. Close closes the others in the reverse order.
 type Service struct {
 	lock       *dirLock
 	log        *eventlog.Log
@@ -124,8 +126,8 @@ type Service struct {
 	caughtUp sync.WaitGroup
 }
 
-// Open opens a service. Open waits until the log answers and until the disk has enough room to open
-// the stores. The service answers calls once Run is called.
+// Open opens a service. Open waits until the log answers, and until there is enough free disk to
+// open the stores. The service answers calls once Run is called.
 func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	s := &Service{
 		logger:      o.Logger,
@@ -230,6 +232,7 @@ func (s *Service) openStores(o *Options, registry prometheus.Registerer) error {
 		if slices.Contains(o.Without, name) {
 			continue
 		}
+
 		projection, err := live.Open(live.Options{
 			New: newProjection,
 			Options: store.Options{
@@ -270,8 +273,14 @@ func (s *Service) openGateway(o *Options, registry *prometheus.Registry) (err er
 		o.OfferedOperations = (*Service).OfferedOperations
 	}
 	gatewayOptions := gateway.Options{
-		Log: s.log, Publisher: s.publisher, Hub: s.hub, Stores: s.Stores,
-		Graph: s.Store("graph"), Inbox: s.Store("inbox"), Seen: s.Store("seen"), Counters: s.Store("counters"),
+		Log:              s.log,
+		Publisher:        s.publisher,
+		Hub:              s.hub,
+		Stores:           s.Stores,
+		Graph:            s.Store("graph"),
+		Inbox:            s.Store("inbox"),
+		Seen:             s.Store("seen"),
+		Counters:         s.Store("counters"),
 		Notifications:    s.Store("notifications"),
 		NodeCertificates: o.Access.NodeCertificates,
 		Operator:         newOperator(s.Operations, o.OfferedOperations(s)),
@@ -310,8 +319,8 @@ func (s *Service) Store(name string) *live.Live {
 	return s.Stores[i]
 }
 
-// caughtUpListener returns a listener for one projection, which counts the projection as caught up
-// once it has reached the head of the log or has failed.
+// caughtUpListener returns a listener for one projection. The first time that the projection has
+// reached the head of the log, has failed or has stopped, the listener counts it as caught up.
 func (s *Service) caughtUpListener() store.Listener {
 	s.caughtUp.Add(1)
 	var once sync.Once
@@ -325,25 +334,25 @@ func (s *Service) caughtUpListener() store.Listener {
 // Run serves calls on the listener until ctx ends. Run calls ready when the projections have caught
 // up with the log and, in a cluster, when the other nodes know of this one.
 func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
-	// Two contexts give the order of stopping. serveCtx ends with ctx, or when a goroutine fails; then
-	// the gateway stops taking calls, finishes those under way, and closes the publisher. Only
-	// after that does foldCtx end, so no call waits for a projection that has stopped.
+	// Two contexts give the order of stopping. serveCtx ends with ctx, or when a goroutine fails;
+	// then the gateway stops taking calls and finishes those under way, and the publisher is
+	// closed. Only after that does foldCtx end, so no call waits for a projection that has stopped.
 	foldCtx, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
 	goroutines, serveCtx := errgroup.WithContext(ctx)
 
 	goroutines.Go(func() error {
 		if err := s.hub.Run(foldCtx); err != nil {
-			// Every projection stops with the same error. The process stays, so that its status
-			// says what is wrong.
+			// Every projection stops with the same error. The process continues to run, so that
+			// its status says what is wrong.
 			s.logger.Error("the log can no longer be read", "error", err)
 		}
 		return nil
 	})
 	for _, projection := range s.Stores {
 		goroutines.Go(func() error {
-			// A projection logs itself why it stops. The others continue, so its error must not end
-			// serveCtx.
+			// The projection itself logs why it stops. The others continue, so the error must not
+			// end serveCtx.
 			_ = projection.Run(foldCtx, s.subscribe)
 			return nil
 		})
@@ -357,11 +366,15 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		goroutines.Go(func() error { return servePprof(foldCtx, s.pprof) })
 	}
 
+	// This goroutine ends at the latest when the projections stop, because a projection that has
+	// stopped counts as caught up.
 	caughtUp := make(chan struct{})
-	go func() { // ends when the projections end, at the latest
+	go func() {
 		s.caughtUp.Wait()
 		close(caughtUp)
 	}()
+
+	// In a cluster, the process is ready when the other nodes know what it serves.
 	var becameReady <-chan struct{} = caughtUp
 	if s.node != nil {
 		becameReady = s.node.Ready()
@@ -377,8 +390,8 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	goroutines.Go(func() error {
 		defer stopFolding()
 		err := s.server.Run(serveCtx, l)
-		// A call whose client has gone may still wait for the log. Closing the publisher waits for
-		// the log's answer.
+		// An event may still wait for the answer of the log although its client has gone. Closing
+		// the publisher waits for the answer.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
 		return errors.Join(err, s.publisher.Close(closing))
@@ -464,7 +477,7 @@ func (s guardedSubscription) Next(ctx context.Context, maxBytes int) ([]*events.
 }
 
 // Close closes the parts of the service that were opened, in the reverse order of their opening,
-// and joins their errors.
+// and joins their errors. Open calls it, too, if a later part cannot be opened.
 func (s *Service) Close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()

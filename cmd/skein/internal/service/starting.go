@@ -14,9 +14,14 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// startingDelay is how long the connections of clients wait for the service before they are told
-// that it is still starting. Most starts take less time, so clients do not notice them.
-const startingDelay = time.Second
+const (
+	// startingDelay is how long the connections of clients wait before they get the answer that the
+	// service is starting. Most starts take less time, so clients do not notice them.
+	startingDelay = time.Second
+	// startingShutdown is how long the requests that are being answered may take when the service
+	// has started.
+	startingShutdown = time.Second
+)
 
 // deadlineListener is a listener whose Accept can be interrupted by a deadline, such as that of
 // TCP.
@@ -73,6 +78,7 @@ func answerWhileStarting(
 	}
 	// The next request of a client must open a new connection, so that it reaches the service.
 	server.SetKeepAlivesEnabled(false)
+
 	var listener net.Listener = interruptibleListener{l}
 	if certificates != nil {
 		server.TLSConfig = certificates.Config()
@@ -90,11 +96,12 @@ func answerWhileStarting(
 	})
 	return func() error {
 		close(stopping)
-		ctx, cancel := context.WithTimeout(context.Background(), startingDelay)
+		ctx, cancel := context.WithTimeout(context.Background(), startingShutdown)
 		defer cancel()
 		err := server.Shutdown(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = server.Close() // Shutdown waits for connections on which no request has come
+			// Shutdown also waits for connections on which no request has come.
+			err = server.Close()
 		}
 		serving.Wait()
 		return errors.Join(err, l.SetDeadline(time.Time{}))

@@ -22,7 +22,7 @@ import (
 const lastSpansTimeout = 5 * time.Second
 
 // OpenTracer returns a tracer that traces a share of the calls, from 0 to 1, and sends their spans
-// to an endpoint. flush sends the last spans when the process ends.
+// to an endpoint. The process must call flush before it ends, to send the last spans.
 func OpenTracer(ctx context.Context, endpoint *url.URL, share float64, version string, logger *slog.Logger) (
 	_ trace.Tracer, flush func(context.Context), err error,
 ) {
