@@ -1,4 +1,4 @@
-// Package statuscmd is the command `skein status`. It prints the state of a service once, from
-// GetStatus, or repeatedly what the service is doing (--watch), from the change of its metrics
-// between two readings.
+// Package statuscmd is the command `skein status`. It prints the state of a service once, as
+// GetStatus answers it. With --watch, it shows again and again what the service is doing, which it
+// computes from the change of the service's metrics between two readings.
 package statuscmd

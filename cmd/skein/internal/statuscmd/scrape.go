@@ -40,12 +40,12 @@ func Scrape(ctx context.Context, c *command.Client) (*MetricsReading, error) {
 	}
 
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	f := &MetricsReading{Time: time.Now()}
-	f.Families, err = parser.TextToMetricFamilies(res.Body)
+	reading := &MetricsReading{Time: time.Now()}
+	reading.Families, err = parser.TextToMetricFamilies(res.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s/metrics: %w", c.URL, err)
 	}
-	return f, nil
+	return reading, nil
 }
 
 // hasLabels reports whether a metric has all of these labels, given as name, value, name, value and
@@ -70,13 +70,13 @@ func labelValue(m *dto.Metric, name string) string {
 	return ""
 }
 
-// sum adds up the metrics with a name and labels. A histogram counts with the number of its
-// observations. ok reports whether there is such a metric.
+// sum adds up the values of the metrics with a name and labels. The value of a histogram is the
+// number of its observations. ok reports whether there is such a metric.
 func (f *MetricsReading) sum(name string, labels ...string) (sum float64, ok bool) {
 	for _, m := range f.Families[name].GetMetric() {
 		if hasLabels(m, labels) {
 			ok = true
-			// A metric has one of these types; the others are 0.
+			// A metric has only one of these types. The getters of the others return 0.
 			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() +
 				float64(m.GetHistogram().GetSampleCount())
 		}
@@ -101,8 +101,9 @@ type metricsChange struct{ from, to *MetricsReading }
 // seconds returns the time between the readings.
 func (c metricsChange) seconds() float64 { return c.to.Time.Sub(c.from.Time).Seconds() }
 
-// increase returns by how much the sum of the counters with a name and labels has increased. If it
-// has decreased, the service was restarted and counts from 0, so increase returns the present sum.
+// increase returns by how much the sum of the counters with a name and labels has increased. If the
+// sum has decreased, the service was restarted and counts from 0, so increase returns the present
+// sum.
 func (c metricsChange) increase(name string, labels ...string) float64 {
 	now, _ := c.to.sum(name, labels...)
 	before, _ := c.from.sum(name, labels...)
@@ -114,11 +115,12 @@ func (c metricsChange) increase(name string, labels ...string) float64 {
 
 // rate returns the increase per second.
 func (c metricsChange) rate(name string, labels ...string) float64 {
+	// The least time prevents a division by 0 if both readings have the same time.
 	return c.increase(name, labels...) / max(c.seconds(), 1e-3)
 }
 
-// histogramBuckets adds up the histograms with a name and labels. counts[i] is the number of
-// observations up to bounds[i]; the bounds ascend.
+// histogramBuckets adds up the histograms with a name and labels, all of which have the same
+// bounds. counts[i] is the number of observations up to bounds[i]; the bounds ascend.
 func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds, counts []float64) {
 	for _, m := range f.Families[name].GetMetric() {
 		if !hasLabels(m, labels) {
@@ -160,7 +162,8 @@ func (c metricsChange) quantile(q float64, name string, labels ...string) (value
 	rank := q * counts[last]
 	i, _ := slices.BinarySearch(counts, rank)
 	if i >= last && last > 0 {
-		return bounds[last-1], true // the last bound is infinite
+		// The last bound is infinite, so the greatest finite one is the best estimate.
+		return bounds[last-1], true
 	}
 	if i == 0 {
 		return bounds[0] * rank / counts[0], true

@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Cmd is the command status.
+// Cmd is the command `skein status`.
 type Cmd struct {
 	command.ClientFlags `embed:""`
 
@@ -25,11 +25,14 @@ type Cmd struct {
 }
 
 // Run calls GetStatus and prints the answer. It returns an error, for scripts, if the log does not
-// answer or a projection does not fold.
+// answer, or a projection has failed or waits before a hole of the log. With --watch, Run shows
+// what the service is doing instead.
 func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Watch {
 		return c.watch(ctx, std)
 	}
+
+	// A page size of 0 would mean the default of the service.
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: max(c.Rejected, 1)})
 	if err != nil {
 		return err
@@ -83,7 +86,7 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 }
 
 // healthError returns [command.ErrSilent] if the log does not answer, or a projection has failed or
-// is held. The printed answer says what is wrong.
+// waits before a hole of the log. The printed answer says what is wrong.
 func healthError(res *skeinv1.GetStatusResponse) error {
 	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.IsStuck) {
 		return command.ErrSilent

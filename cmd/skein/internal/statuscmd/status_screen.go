@@ -75,6 +75,7 @@ func (s *statusScreen) drawCalls() {
 	}
 	s.printf("\n")
 
+	// Show the methods that were called between the readings, those with the most calls first.
 	methods := s.to.labelValues(calls, "method")
 	rates := map[string]float64{}
 	for _, m := range methods {
@@ -85,6 +86,7 @@ func (s *statusScreen) drawCalls() {
 	if len(methods) == 0 {
 		return
 	}
+
 	s.printf("\n")
 	t := command.NewTable(&s.buf, "METHOD", "CALLS/S", "P50", "P99")
 	for _, m := range methods[:min(len(methods), maxMethods)] {
@@ -134,7 +136,10 @@ func (s *statusScreen) drawLog() {
 }
 
 func (s *statusScreen) drawProjections() {
-	const lag, visible = "skein_projection_lag_envelopes", "skein_publish_visible_seconds"
+	const (
+		lag     = "skein_projection_lag_envelopes"
+		visible = "skein_publish_visible_seconds"
+	)
 	t := command.NewTable(&s.buf, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
 	for _, p := range s.to.labelValues(lag, "projection") {
 		state := "?"
@@ -159,14 +164,14 @@ func (s *statusScreen) drawProjections() {
 	_ = t.Flush() // a bytes.Buffer does not fail
 }
 
-// hitRateText returns the hit rate of a cache for people. name is the metric that counts its
-// lookups.
-func (s *statusScreen) hitRateText(cache, name string) string {
-	lookups := s.rate(name)
+// hitRateText returns the hit rate of a cache for people. lookupsMetric is the name of the metric
+// that counts the lookups in the cache.
+func (s *statusScreen) hitRateText(cache, lookupsMetric string) string {
+	lookups := s.rate(lookupsMetric)
 	if lookups == 0 {
 		return cache + " not asked"
 	}
-	return fmt.Sprintf("%s %.1f %% of %s/s", cache, 100*s.rate(name, "answer", "hit")/lookups, rateText(lookups))
+	return fmt.Sprintf("%s %.1f %% of %s/s", cache, 100*s.rate(lookupsMetric, "answer", "hit")/lookups, rateText(lookups))
 }
 
 // drawCaches draws the caches and the pages of feeds, whose cost depends on them.
@@ -174,6 +179,8 @@ func (s *statusScreen) drawCaches() {
 	s.printf("\ncaches     %s in %s of %s; %s in %s\n", s.hitRateText("blocks", "skein_block_cache_lookups_total"),
 		BytesText(s.gauge("skein_block_cache_bytes")), BytesText(s.gauge("skein_block_cache_max_bytes")),
 		s.hitRateText("follows", "skein_query_cache_lookups_total"), BytesText(s.gauge("skein_query_cache_bytes")))
+
+	// The least rate prevents a division by 0 if no page was read.
 	pages := s.rate("skein_feed_pages_total")
 	s.printf("feeds      %s pages/s, %.2f outboxes a page\n", rateText(pages), s.rate("skein_feed_outboxes_opened_total")/max(pages, 1e-9))
 }
@@ -220,7 +227,7 @@ func (s *statusScreen) drawMaintenance() {
 }
 
 func (s *statusScreen) drawProcess() {
-	// Every projection counts the same malformed events, so one of them is enough.
+	// Every projection counts the same malformed events, so the count of one is enough.
 	if n, ok := s.to.sum("skein_log_rejected_events_total", "projection", "graph"); ok && n > 0 {
 		s.printf("refused    %.0f malformed events of the log\n", n)
 	}
@@ -253,7 +260,8 @@ func LatencyText(seconds float64) string {
 
 // AgeText returns a duration that may be long, given in seconds, for people.
 func AgeText(seconds float64) string {
-	d := time.Duration(min(seconds, 1e9) * float64(time.Second)) // more would overflow
+	// More than 1e9 seconds, some 32 years, could overflow a duration.
+	d := time.Duration(min(seconds, 1e9) * float64(time.Second))
 	switch {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()

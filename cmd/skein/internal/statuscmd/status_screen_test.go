@@ -32,6 +32,7 @@ func TestQuantileCountsOnlyNewObservations(t *testing.T) {
 		}
 		return text + fmt.Sprintf("h_sum{method=%q} 1\nh_count{method=%q} %d\n", method, method, counts[3])
 	}
+
 	const kind = "# TYPE h histogram\n"
 	from := read(kind + histogram("a", 100, 100, 100, 100) + histogram("b", 0, 0, 0, 0))
 	to := read(kind + histogram("a", 100, 110, 110, 110) + histogram("b", 10, 20, 20, 30))
@@ -76,6 +77,7 @@ func TestScreenIsCutToTheTerminal(t *testing.T) {
 	if err := redrawTerminal(&out, f, strings.Repeat(strings.Repeat("x", 100)+"\n", 30)); err != nil {
 		t.Fatal(err)
 	}
+
 	got := out.String()
 	if lines := strings.Count(got, "\n") + 1; lines != 24 {
 		t.Errorf("expected 24 lines, got %d", lines)

@@ -26,9 +26,10 @@ const (
 // minWatchPeriod is the least value of --every.
 const minWatchPeriod = 100 * time.Millisecond
 
-// watch shows what the service is doing until ctx ends, or --count times. On a terminal each update
-// replaces the last one; elsewhere it follows. The figures come from the metrics of the service, so
-// they agree with a dashboard, and callers need only the right to read.
+// watch shows what the service is doing until ctx ends, or --count times. On a terminal, each
+// update replaces the one before; elsewhere, the updates follow each other. The figures come from
+// the metrics of the service, so they agree with a dashboard, and callers need only the permission
+// to read.
 func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 	if c.Every < minWatchPeriod {
 		return command.Usagef("--every must be at least %v, is %v", minWatchPeriod, c.Every)
@@ -66,7 +67,7 @@ func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 			return nil
 		}
 		if err != nil {
-			// The service may be restarting, so go on.
+			// The service may be restarting, so try again at the next update.
 			err = show("no answer at " + time.Now().Format(time.TimeOnly) + ": " + command.Explain(err) + "\n")
 		} else {
 			err = show(Screen(client.URL, last, reading))
