@@ -44,7 +44,7 @@ const (
 // markedNumber is the last number before a marker, with the letter that multiplies it and its unit.
 var markedNumber = regexp.MustCompile(`(\d{1,3}(?: \d{3})+|\d+)(\.\d+)?(?: ?([kM])\b)?(?: ?(µs|ms)\b)?\D{0,20}$`)
 
-// claims are phrases that state something that was measured.
+// claims match phrases that look like something that was measured.
 var claims = []*regexp.Regexp{
 	regexp.MustCompile(someNumber + `( ?[kMG]?B?( [a-z]+){0,2})/s\b`),
 	regexp.MustCompile(someNumber + `( [kM])?( [a-z]+){0,2} (a|per) second\b`),
@@ -53,7 +53,8 @@ var claims = []*regexp.Regexp{
 	regexp.MustCompile(`\bp(50|99)\b[^|]*?\d ?s\b`),
 }
 
-// claimsBesideRedis are phrases that state something measured in a paragraph that mentions Redis.
+// claimsBesideRedis match phrases that look measured only in a paragraph that mentions Redis, which
+// then probably compares skein with Redis.
 var claimsBesideRedis = []*regexp.Regexp{
 	regexp.MustCompile(someNumber + ` times (as|the|more|less|faster|slower)\b`),
 	regexp.MustCompile(`(?:^|[^.\d])\d+\.\d+(?:[^.\d]|\.\s|\.?$)`), // but not a version, 7.0.15
@@ -62,17 +63,18 @@ var claimsBesideRedis = []*regexp.Regexp{
 // someNumber is a number, with spaces between groups of digits.
 const someNumber = `(?:\d[\d. ]*)?\d`
 
-// records are pages whose figures are what one run had: generated tables, the details of dated
-// runs, decisions, and the changelog.
+// records are the beginnings of the names of pages that record the past, or that are generated:
+// tables and details of dated runs, decisions, the changelog, and references. Their figures need no
+// marker.
 var records = []string{"docs/performance/", "docs/decisions/", "CHANGELOG.md", "docs/api.md", "docs/configuration.md"}
 
 // figure is a measured value that pages may quote.
 type figure struct {
 	value float64
-	unit  string // "ms", "µs", or empty where the unit does not matter
+	unit  string // "ms" or "µs" for a time; any other unit does not matter
 }
 
-// figureReport is what the check reads of the report of skein-bench.
+// figureReport has the parts of the report of skein-bench that checkFigures needs.
 type figureReport struct {
 	Machine struct {
 		Cores int `json:"cores"`
@@ -128,17 +130,18 @@ func checkFigures(repo fs.FS) ([]string, error) {
 	return problems, nil
 }
 
-// A page is a Markdown file, divided into paragraphs. Blocks of code are left out.
+// A page is a Markdown file, divided into paragraphs. Blocks of code are not part of it.
 type page struct {
 	name       string
 	paragraphs []paragraph
 }
 
-// A paragraph is text without an empty line. Each row of a table and each item of a list is one.
+// A paragraph is text without an empty line. Each heading, each row of a table and each item of a
+// list is a paragraph, too.
 type paragraph struct {
 	line     int // of its first line
 	text     string
-	isSource bool // its section says that its figures are measured or calculated there
+	isSource bool // the section is the source of its figures, see measuredHere
 }
 
 // lineAt returns the number of the line in which an offset of the text is.
@@ -174,17 +177,17 @@ func readPages(repo fs.FS) (pages []page, err error) {
 
 // splitParagraphs divides the text of a page.
 func splitParagraphs(text string) (all []paragraph) {
-	number := 0        // of the line, from 1
-	inCode := false    // the line is in a block of code
-	isSource := false  // the section says that its figures are measured or calculated there
-	continues := false // the line may continue the last paragraph
+	number := 0          // of the line, from 1
+	inCode := false      // the line is in a block of code
+	isSource := false    // the section is the source of its figures
+	mayContinue := false // the line may continue the last paragraph
 	for line := range strings.Lines(text) {
 		number++
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(trimmed, "```"):
 			inCode = !inCode
-			continues = false
+			mayContinue = false
 			continue
 		case inCode:
 			continue
@@ -192,23 +195,23 @@ func splitParagraphs(text string) (all []paragraph) {
 			isSource = true
 			continue
 		case trimmed == "":
-			continues = false
+			mayContinue = false
 			continue
 		case strings.HasPrefix(line, "#"):
 			isSource = false
 		}
 
 		isParagraphOfItsOwn := strings.HasPrefix(line, "#") || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "- ")
-		if isParagraphOfItsOwn || !continues {
+		if isParagraphOfItsOwn || !mayContinue {
 			all = append(all, paragraph{line: number, isSource: isSource})
 		}
 		all[len(all)-1].text += line
-		continues = true
+		mayContinue = true
 	}
 	return all
 }
 
-// collectNamedFigures adds the figures that the page marks as measured there.
+// collectNamedFigures adds to named the figures that the page marks as measured there.
 func (p *page) collectNamedFigures(named map[string]figure) (problems []string) {
 	for _, par := range p.paragraphs {
 		for _, q := range par.quotations() {
@@ -237,6 +240,7 @@ func (p *page) checkQuotations(sources *figureSources) (problems []string) {
 			if q.kind != "figure" || q.source == givenFigure {
 				continue
 			}
+
 			at := fmt.Sprintf("%s:%d", p.name, par.lineAt(q.start))
 			if q.number == nil {
 				problems = append(problems, fmt.Sprintf("%s: no number stands before the marker of %q", at, q.source))
@@ -267,7 +271,7 @@ func (p *page) findUnsourcedClaims() (problems []string) {
 			continue
 		}
 
-		// Marked figures are blanked, and keep their length so that lines can be counted.
+		// Blank marked figures out. The text keeps its length, so that lineAt can count lines.
 		text := par.text
 		for _, q := range par.quotations() {
 			text = text[:q.start] + blankOut(text[q.start:q.end]) + text[q.end:]
@@ -334,7 +338,8 @@ type quotedNumber struct {
 	unit     string // "µs", "ms" or nothing
 }
 
-// readNumber takes the groups of markedNumber out of a text.
+// readNumber returns the number that markedNumber has found in a text. at has the offsets of the
+// groups, as FindStringSubmatchIndex returns them.
 func readNumber(text string, at []int) *quotedNumber {
 	group := func(i int) string {
 		if at[2*i] < 0 {
@@ -345,11 +350,11 @@ func readNumber(text string, at []int) *quotedNumber {
 	return &quotedNumber{digits: strings.ReplaceAll(group(1), " ", "") + group(2), multiple: group(3), unit: group(4)}
 }
 
-// value returns the number without its multiple.
+// value returns the number without its multiple: 62.6 for "62.6 k".
 func (q *quotedNumber) value() float64 {
 	v, err := strconv.ParseFloat(q.digits, 64)
 	if err != nil {
-		return math.NaN() // cannot be: the digits match markedNumber
+		return math.NaN() // not reached: markedNumber matches only numbers
 	}
 	return v
 }
@@ -365,8 +370,8 @@ func (q *quotedNumber) scale() float64 {
 	return 1
 }
 
-// formatLike returns the digits that the page should have: the source with as many digits after the
-// point as are quoted.
+// formatLike returns the digits that the page should have: those of the source, in the multiple and
+// the unit of the quotation, and with as many digits after the point.
 func (q *quotedNumber) formatLike(source figure) string {
 	v := source.value / q.scale()
 	switch {
@@ -384,7 +389,8 @@ func (q *quotedNumber) withUnit(digits string) string {
 	return strings.Join(strings.Fields(digits+" "+q.multiple+" "+q.unit), " ")
 }
 
-// findFigure returns the figure that a marker names.
+// findFigure returns the figure that a marker names: a named figure, or one of the report in the
+// form "ROW [STATISTIC]: SERIES [/ SERIES]".
 func (s *figureSources) findFigure(source string) (figure, error) {
 	head, series, ok := strings.Cut(source, ": ")
 	if !ok {
@@ -401,26 +407,31 @@ func (s *figureSources) findFigure(source string) (figure, error) {
 		return figure{}, fmt.Errorf("%s has no row %q", benchReport, id)
 	}
 	row := &s.report.Rows[at]
-	of, to, isRatio := strings.Cut(series, " / ")
-	dividend, err := row.values(of, statistic)
-	if err != nil || !isRatio {
-		return row.summarize(dividend, statistic, s.report.Machine.Cores), err
+
+	dividendName, divisorName, isRatio := strings.Cut(series, " / ")
+	dividend, err := row.values(dividendName, statistic)
+	if err != nil {
+		return figure{}, err
 	}
-	divisor, err := row.values(to, statistic)
+	if !isRatio {
+		return row.summarize(dividend, statistic, s.report.Machine.Cores), nil
+	}
+	divisor, err := row.values(divisorName, statistic)
 	if err != nil {
 		return figure{}, err
 	}
 
-	// The least and the greatest ratio are those of single runs, in which both contenders took
-	// turns.
-	switch statistic {
-	case "least", "greatest":
+	// In one run, both contenders took turns under the same conditions. So the least and the
+	// greatest ratio are those of single runs.
+	if statistic == "least" || statistic == "greatest" {
 		ratios := make([]float64, min(len(dividend), len(divisor)))
 		for i := range ratios {
 			ratios[i] = dividend[i] / divisor[i]
 		}
 		return figure{value: row.summarize(ratios, statistic, 0).value}, nil
 	}
+
+	// The number of cores cancels out.
 	quotient := row.summarize(dividend, statistic, 1).value / row.summarize(divisor, statistic, 1).value
 	return figure{value: quotient}, nil
 }
@@ -447,7 +458,8 @@ func (r *figureRow) values(series, statistic string) ([]float64, error) {
 	return values, nil
 }
 
-// summarize returns one figure for all runs.
+// summarize returns one figure for the measurements of all runs, as figureMarker describes. cores is
+// the number of cores of the machine, which only the statistic "cost" needs.
 func (r *figureRow) summarize(values []float64, statistic string, cores int) figure {
 	if len(values) == 0 {
 		return figure{}
@@ -467,7 +479,8 @@ func (r *figureRow) summarize(values []float64, statistic string, cores int) fig
 	return figure{median(values), r.Unit}
 }
 
-// median returns the middle one of the values, as the bench does.
+// median returns the middle of the values or, of an even number, the mean of the middle two, as the
+// bench does.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)

@@ -35,8 +35,8 @@ func checkInvariants(repo fs.FS) ([]string, error) {
 
 	var problems []string
 	defined := map[string]bool{}
-	proven := map[string]bool{} // has "I3 Test" if I3 names a test, and "I3 Mutant" if it names a mutant
-	current := ""
+	named := map[string]bool{} // has "I3 Test" if I3 names a test, and "I3 Mutant" if I3 names a mutant
+	current := ""              // the invariant in whose section the line is
 	for line := range strings.Lines(string(page)) {
 		if m := invariantHeading.FindStringSubmatch(line); m != nil {
 			current = m[1]
@@ -45,15 +45,17 @@ func checkInvariants(repo fs.FS) ([]string, error) {
 			}
 			defined[current] = true
 		}
+
 		for kind, known := range map[string]map[string]bool{"Test": tests, "Mutant": mutants} {
 			rest, ok := strings.CutPrefix(line, "- "+kind+": ")
 			if !ok {
 				continue
 			}
 			for _, m := range quotedName.FindAllStringSubmatch(rest, -1) {
-				proven[current+" "+kind] = true
+				named[current+" "+kind] = true
 				if !known[m[1]] {
-					problems = append(problems, fmt.Sprintf("%s: %s names the %s %s, which does not exist", invariantsPage, current, strings.ToLower(kind), m[1]))
+					problems = append(problems, fmt.Sprintf("%s: %s names the %s %s, which does not exist",
+						invariantsPage, current, strings.ToLower(kind), m[1]))
 				}
 			}
 		}
@@ -61,7 +63,7 @@ func checkInvariants(repo fs.FS) ([]string, error) {
 
 	for number := range defined {
 		for _, kind := range []string{"Test", "Mutant"} {
-			if !proven[number+" "+kind] {
+			if !named[number+" "+kind] {
 				problems = append(problems, fmt.Sprintf("%s: %s names no %s", invariantsPage, number, strings.ToLower(kind)))
 			}
 		}
@@ -117,10 +119,11 @@ func scanRepository(repo fs.FS) (tests, mutants map[string]bool, cited map[strin
 		}
 		extension := path.Ext(name)
 		mayCite := slices.Contains([]string{".go", ".md", ".mutant"}, extension)
-		hasInventedNumbers := path.Dir(name) == "cmd/repocheck" // in the tests of this command
+		hasInventedNumbers := path.Dir(name) == "cmd/repocheck" // the tests of this command cite some
 		if !mayCite || hasInventedNumbers || name == invariantsPage {
 			return nil
 		}
+
 		text, err := fs.ReadFile(repo, name)
 		if err != nil {
 			return err

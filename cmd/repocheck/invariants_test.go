@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// docs/invariants.md names a test and a mutant for each invariant, they exist, and all numbers that
-// are cited are defined.
+// TestInvariantsHaveTestsAndMutants checks that docs/invariants.md names a test and a mutant for
+// each invariant, that these exist, and that every number that is cited is defined.
 func TestInvariantsHaveTestsAndMutants(t *testing.T) {
 	problems, err := checkInvariants(os.DirFS("../.."))
 	if err != nil {
@@ -45,6 +45,6 @@ func TestCheckInvariantsFindsEachKindOfProblem(t *testing.T) {
 		"docs/invariants.md: I4 names no test",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }

@@ -31,9 +31,9 @@ var kindLists = map[string]string{
 }
 
 // checkKinds returns the places in production code that switch over kinds of events, or list
-// several of them, outside the folders of kindLists. Such a place is one more that a new kind must
-// touch, and nothing would say so. What a place needs to know of a kind belongs into the table of
-// package events.
+// several of them, outside the folders of kindLists. Whoever adds a kind would have to change such
+// a place, and nothing would say so. What a place needs to know about a kind belongs in the table
+// of package events.
 func checkKinds(root fs.FS) (problems []string, err error) {
 	kinds, err := namesOfKinds(root)
 	if err != nil {
@@ -135,7 +135,8 @@ func (c *kindChecker) hasCaseOfKind(body *ast.BlockStmt) bool {
 	})
 }
 
-// isKind reports whether an expression is a kind, or the type of a kind's message.
+// isKind reports whether an expression names a kind, as events.Reacted does, or the type of a kind's
+// message, as *skeinv1.Event_Reacted does.
 func (c *kindChecker) isKind(e ast.Expr) bool {
 	if pointer, ok := e.(*ast.StarExpr); ok {
 		e = pointer.X
@@ -152,8 +153,8 @@ func (c *kindChecker) isKind(e ast.Expr) bool {
 	return slices.Contains(c.kinds, name) && (from.Name == "events" || isMessage && from.Name == "skeinv1")
 }
 
-// kindsIn returns the different kinds that a node names. Messages do not count: a list of events is
-// no list of kinds.
+// kindsIn returns the different kinds that a node names. Types of messages do not count, because a
+// list of events is no list of kinds.
 func (c *kindChecker) kindsIn(n ast.Node) (names []string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if _, isFunction := n.(*ast.FuncLit); isFunction {

@@ -7,12 +7,12 @@
 //	repocheck tokens [COMMIT | BASE_DIR HEAD_DIR]
 //	repocheck style [DIR]
 //
-// "test" runs go test and prints one line for each package, as go test does. It adds the durations
-// of packages and tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. "slowest"
-// prints the packages and the tests that took longest, of all runs that used DIR. "tokens" prints
-// the number of Go tokens of each package, which comments, blank lines and line breaks do not
-// change, and compares them with those of a commit or of another folder. "style" prints figures of
-// each package that are symptoms of code that is hard to read.
+// "test" runs go test and prints one line for each package, as go test does. It appends the
+// durations of packages and tests to DIR/durations.tsv, and what failed to DIR/failures.txt.
+// "slowest" prints the packages and the tests that took longest in all runs that used DIR. "tokens"
+// prints the number of Go tokens of each package, and compares the numbers with those of a commit
+// or of another folder. Comments, blank lines and line breaks do not change them. "style" prints
+// figures of each package that are symptoms of code that is hard to read.
 //
 // "mutants" proves that each test can fail. A mutant is a small change of the source that breaks an
 // invariant of docs/invariants.md, together with the test that must fail because of it. A mutant
@@ -29,11 +29,12 @@
 //	+++
 //		return errors.Join(b.CommitRows(sync), b.CommitPosition(sync))
 //
-// Lines that begin with # come first. Those with a colon name the invariants that are broken (I3,
-// I6) and the test that notices; the others say how the code is broken. One or more changes follow:
-// "---" and the path of a file from the root of the repository, the lines to replace, "+++", and
-// the new lines (none to delete lines). The lines to replace must occur exactly once in the file,
-// as whole lines, so that a mutant that no longer fits the source is an error.
+// Lines that begin with # come first. The lines "invariant:" and "test:" name the invariants that
+// the mutant breaks (as in I3, I6) and the test that must notice; the others say how the mutant
+// breaks the code. One or more changes follow: "---" and the path of a file from the root of the
+// repository, the lines to replace, "+++", and the new lines (none to delete lines). The lines to
+// replace must occur exactly once in the file, as whole lines, so that a mutant that no longer fits
+// the source is an error.
 //
 // The source files are not touched: the changed files are written to a temporary folder and given
 // to the compiler as an overlay. Each named test first runs without any change and must pass. With
@@ -70,6 +71,7 @@ func main() {
 	}
 }
 
+// run runs the command that the first argument names.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("want a command: test, slowest, mutants, tokens or style")

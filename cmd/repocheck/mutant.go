@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// mutant is one change of the source that a test must notice.
+// mutant is a change of the source that a test must notice. The doc of this package describes the
+// file of a mutant.
 type mutant struct {
 	name       string   // path of its file from the root, for people
 	invariants []string // which invariants it breaks, as in "I3"
@@ -51,6 +52,7 @@ func parseMutant(name, text string) (mutant, error) {
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n")+"\n", "\n")
 	lines = lines[:len(lines)-1] // SplitAfter returns an empty string after the last line
 
+	// The head ends at the first line that is neither empty nor begins with #.
 	i := 0
 	for ; i < len(lines); i++ {
 		line := strings.TrimSpace(lines[i])
@@ -66,6 +68,7 @@ func parseMutant(name, text string) (mutant, error) {
 		}
 	}
 
+	// Each round reads one change.
 	for i < len(lines) {
 		file, ok := strings.CutPrefix(lines[i], "--- ")
 		if !ok {
@@ -75,6 +78,7 @@ func parseMutant(name, text string) (mutant, error) {
 		if !fs.ValidPath(e.file) || path.Ext(e.file) != ".go" {
 			return fail(i, "%q is not the path of a Go file from the root", e.file)
 		}
+
 		start := i
 		for i++; i < len(lines) && lines[i] != "+++\n"; i++ {
 			e.old += lines[i]
@@ -85,6 +89,7 @@ func parseMutant(name, text string) (mutant, error) {
 		for i++; i < len(lines) && !strings.HasPrefix(lines[i], "--- "); i++ {
 			e.new += lines[i]
 		}
+
 		if strings.TrimSpace(e.old) == "" || e.old == e.new {
 			return fail(start, "the lines to replace are empty, or equal the new lines")
 		}
@@ -153,21 +158,23 @@ func (m mutant) apply(root fs.FS) (map[string]string, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m.name, err)
 			}
-			text = "\n" + string(source) // so that a line end is before every line, the first one included
+			// Put a line end before every line, the first one included, to find whole lines.
+			text = "\n" + string(source)
 		}
 		if n := countLines(text, e.old); n != 1 {
 			return nil, fmt.Errorf("%s: the lines occur %d times in %s, but must occur once:\n%s", m.name, n, e.file, e.old)
 		}
 		changed[e.file] = strings.Replace(text, "\n"+e.old, "\n"+e.new, 1)
 	}
+
 	for file, text := range changed {
-		changed[file] = text[1:]
+		changed[file] = text[1:] // without the line end that was put before the first line
 	}
 	return changed, nil
 }
 
-// countLines returns how often lines occur in a text as whole lines. The text begins with a line
-// end. Occurrences may overlap, because the end of one line is also what is before the next.
+// countLines returns how often lines occur in a text as whole lines. The text must begin with a line
+// end. Occurrences that overlap count, too.
 func countLines(text, lines string) int {
 	n := 0
 	for {

@@ -31,15 +31,17 @@ type runner struct {
 	unmutated map[test]error
 	binaries  map[string]string
 
-	fileCount int // files made so far, by which they are named
+	fileCount int // how many files were made so far, for their names
 }
 
 // verdict is the outcome of one mutant.
 type verdict struct {
-	mutant  mutant
-	killed  bool  // the test failed because of the mutant
-	err     error // the mutant proves nothing, because it does not fit the source, does not compile, or its test fails without it
-	output  string
+	mutant mutant
+	killed bool // the test failed because of the mutant
+	// err says why the mutant proves nothing: it does not fit the source, it does not compile, or
+	// its test fails without it.
+	err     error
+	output  string // of the last run of the test
 	elapsed time.Duration
 }
 
@@ -111,7 +113,8 @@ func (r *runner) runUnmutated(ctx context.Context, t test) error {
 		}
 		r.binaries[t.pkg] = binary
 	}
-	// The limit for mutants may be too short for a test that passes, on a busy machine.
+
+	// On a busy machine, the limit for mutants may be too short for a test that passes.
 	passed, output, err := r.runTest(ctx, t, binary, "", max(r.timeout, defaultTimeout))
 	switch {
 	case err != nil:
@@ -161,7 +164,8 @@ func (r *runner) buildTests(ctx context.Context, t test, overlay string) (string
 	if err := os.MkdirAll(r.tmp, 0o755); err != nil {
 		return "", err
 	}
-	// Without the tables for debuggers, linking takes half the time.
+
+	// Without the tables for debuggers (-s -w), linking takes half the time.
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
@@ -181,8 +185,8 @@ func (r *runner) buildTests(ctx context.Context, t test, overlay string) (string
 
 // runTest runs t from binary and reports whether it passed, with the end of what it printed.
 func (r *runner) runTest(ctx context.Context, t test, binary, overlay string, timeout time.Duration) (passed bool, output string, err error) {
-	// At its own limit the test prints where it hangs. The limit of ctx comes later, for a process
-	// that does not react.
+	// At its own limit, the test prints where it hangs. The limit of ctx is longer, for a process
+	// that does not stop at its own.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
 	args := []string{"-test.v", "-test.short=false", "-test.run", t.run, "-test.timeout", timeout.String()}
@@ -192,6 +196,7 @@ func (r *runner) runTest(ctx context.Context, t test, binary, overlay string, ti
 		}
 		args = append(args, flag)
 	}
+
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(t.pkg))
 	cmd.WaitDelay = 5 * time.Second
@@ -200,7 +205,8 @@ func (r *runner) runTest(ctx context.Context, t test, binary, overlay string, ti
 		cmd.Env = append(os.Environ(), strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	err = cmd.Run()
 	text := out.String()
 	if len(text) > maxOutputBytes {
@@ -211,9 +217,9 @@ func (r *runner) runTest(ctx context.Context, t test, binary, overlay string, ti
 	switch {
 	case err == nil:
 		return true, text, nil
-	case errors.As(err, &exit):
+	case errors.As(err, &exit): // the test has failed
 		return false, text, nil
-	default:
+	default: // the test did not run
 		return false, text, err
 	}
 }

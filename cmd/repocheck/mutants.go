@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// defaultTimeout is the limit of one run of one test. A busy machine needs some minutes for the
-// longest test; a mutant that hangs costs all of it.
+// defaultTimeout is the limit of one run of one test. On a busy machine, the longest test takes some
+// minutes. A test that hangs because of its mutant takes all of this time.
 const defaultTimeout = 5 * time.Minute
 
 // runMutants tries the mutants that the flags choose, prints a table, and fails unless a test
@@ -39,6 +39,7 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return err
@@ -63,6 +64,7 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 	}
 	defer os.RemoveAll(tmp)
 
+	// The packages are worked on at the same time, and the mutants of a package one after the other.
 	groups := groupByPackage(mutants)
 	verdicts := make([]*verdict, len(mutants))
 	var printing sync.Mutex
@@ -76,8 +78,9 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 			}
 			for _, at := range group {
 				v := r.tryMutant(ctx, mutants[at])
+				// A test that was interrupted says nothing about the mutant.
 				if ctx.Err() != nil {
-					return ctx.Err() // a test that was interrupted says nothing about the mutant
+					return ctx.Err()
 				}
 				verdicts[at] = &v
 				printing.Lock()

@@ -27,9 +27,8 @@ const (
 	tabWidth = 4
 )
 
-// styleFigures are symptoms of code that is hard to read, counted over production code. They
-// describe a package. They are no targets: a comment that is added to raise a figure makes the code
-// worse.
+// styleFigures are the symptoms of code that is hard to read, counted over the production code of a
+// package. They are no targets: a comment that is added to raise a figure makes the code worse.
 type styleFigures struct {
 	lines, wideLines int
 
@@ -163,7 +162,7 @@ func commentLines(files *token.FileSet, file *ast.File) map[int]bool {
 		}
 	}
 
-	// A comment behind a statement is not a line of its own.
+	// A line that also has code, before or behind a comment, does not count.
 	ast.Inspect(file, func(node ast.Node) bool {
 		switch node.(type) {
 		case nil, *ast.Comment, *ast.CommentGroup, *ast.File:

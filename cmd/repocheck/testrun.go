@@ -72,7 +72,7 @@ func runTests(ctx context.Context, dir string, args []string, label, results str
 	readErr := report.readEvents(stdout)
 	testErr := cmd.Wait()
 
-	// The results are written also when tests have failed: they say which.
+	// Write the results also if tests have failed, because the results say which.
 	writeErr := errors.Join(
 		report.appendDurations(filepath.Join(results, durationsFile), label),
 		report.appendFailures(filepath.Join(results, failuresFile)),
@@ -112,13 +112,14 @@ func (r *testReport) readEvents(stream io.Reader) error {
 	}
 }
 
-// addEvent takes one event into account.
+// addEvent adds one event to the report, and prints the output that go test without -json would
+// print.
 func (r *testReport) addEvent(event testEvent) error {
 	id := testID{event.Package, event.Test}
 	switch event.Action {
 	case "output":
 		r.keepTail(id, event.Output)
-		// Of what belongs to a package as a whole, go test without -json prints only its result.
+		// Of the output of a package as a whole, go test without -json prints only the result.
 		if event.Test == "" && isPackageResult(event.Output) {
 			_, err := io.WriteString(r.out, event.Output)
 			return err
@@ -156,9 +157,9 @@ func (r *testReport) keepTail(id testID, output string) {
 	}
 }
 
-// addFailure notes that a test, or a package, has failed. A test whose subtest has failed, and a
-// package whose test or whose build has failed, is not noted besides: what is to be read is the
-// output of the innermost one.
+// addFailure records that a test, or a package, has failed. It does not record a test whose subtest
+// has failed, nor a package whose test or whose build has failed, because only the output of the
+// innermost failure says what is wrong. Events of inner failures come before those of outer ones.
 func (r *testReport) addFailure(id testID) {
 	isInside := func(other testID) bool {
 		if id.test == "" {

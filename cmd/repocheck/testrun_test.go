@@ -33,8 +33,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// runHere runs go test over all packages, and returns what was printed and what was noted about
-// failures.
+// runHere runs `repocheck test` over all packages of the current module. It returns what the command
+// printed, and what it wrote to the file of failures.
 func runHere(t *testing.T, results string) (printed, failures string, err error) {
 	t.Helper()
 	var out strings.Builder
@@ -70,7 +70,7 @@ func TestPassingPackagesAreReportedAndTimed(t *testing.T) {
 		}
 	}
 	if strings.Contains(table.String(), "TestB/sub") {
-		t.Errorf("a subtest is listed besides its test:\n%s", table.String())
+		t.Errorf("a subtest is listed in addition to its test:\n%s", table.String())
 	}
 }
 
@@ -147,6 +147,6 @@ func TestSlowestComeFirst(t *testing.T) {
 	}
 	want := "\nslowest packages, in seconds\n    30.0  race    q\n\nslowest tests, in seconds\n     0.7  test    p TestB\n"
 	if diff := cmp.Diff(want, got.String()); diff != "" {
-		t.Error(diff)
+		t.Errorf("table (-want +got):\n%s", diff)
 	}
 }

@@ -41,9 +41,9 @@ type packageTokens struct {
 // slashes.
 type sourceTree map[string]*packageTokens
 
-// compareTokens counts the tokens of head and prints them, beside those of base if it is given.
-// Without arguments, head is the current folder. One argument is a commit, the base of the current
-// folder; two are the folders of base and head.
+// compareTokens prints the tokens of one tree, or compares those of two. Without arguments, it prints
+// those of the current folder. One argument is a commit with which the current folder is compared.
+// Two arguments are the folders that are compared, the older one first.
 func compareTokens(ctx context.Context, args []string, out io.Writer) error {
 	switch len(args) {
 	case 0:
@@ -117,7 +117,8 @@ func readCommit(ctx context.Context, commit string) (sourceTree, error) {
 	}
 	tree, readErr := readArchive(archive)
 
-	// The rest is read too, so that git never waits for its reader.
+	// Read the rest, too. If readArchive has failed, git would otherwise wait forever for someone to
+	// read its output.
 	_, copyErr := io.Copy(io.Discard, archive)
 	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("git archive %s: %w", commit, err)
@@ -218,7 +219,8 @@ func countTokens(text []byte) int {
 }
 
 // separateTestSupport counts packages that no program imports as tests: the model, the conformance
-// suite, and servers of tests. A package that only the bench imports is one of them.
+// suite, and servers of tests. Imports by the bench do not count, so a package that only the bench
+// imports is counted as tests, too.
 func (tree sourceTree) separateTestSupport() {
 	reached := map[string]bool{}
 	var reach func(dir string)
@@ -291,7 +293,7 @@ func printTokens(tree sourceTree, out io.Writer) error {
 	return err
 }
 
-// printComparedTokens prints a Markdown table of two trees. Packages in which nothing has changed
+// printComparedTokens prints a Markdown table of two trees. Packages whose numbers have not changed
 // have no row.
 func printComparedTokens(base, head sourceTree, out io.Writer) error {
 	dirs := slices.Sorted(maps.Keys(base))

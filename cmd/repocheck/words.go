@@ -9,9 +9,12 @@ import (
 	"strings"
 )
 
-// An avoidedPhrase is one that docs/development.md asks to write otherwise.
+// An avoidedPhrase is a phrase that was replaced once and must not come back, as the section Words
+// of docs/development.md says.
 type avoidedPhrase struct {
-	sign   string // what every match contains, in lower case: it is looked for first, since that is much faster
+	// sign is a text in lower case that every match of phrase contains. To look for sign first is
+	// much faster.
+	sign   string
 	phrase *regexp.Regexp
 	write  string // what to write instead
 }
@@ -43,13 +46,13 @@ var avoided = []avoidedPhrase{
 	{"our", regexp.MustCompile(`\b([Cc]ol|[Ff]lav|[Bb]ehavi|[Nn]eighb|[Hh]on)our`), "the American spelling"},
 }
 
-// avoidedHere are phrases that Go files and pages avoid as well. The protos, and the reference that
-// is made of them, still have some.
-var avoidedHere = []avoidedPhrase{
+// avoidedOutsideProtos are phrases that Go files and pages avoid as well. The protos, and the
+// reference that is made of them, still have some of these phrases.
+var avoidedOutsideProtos = []avoidedPhrase{
 	{"tells ", regexp.MustCompile(`\btells (how|what|when|where|which|who|why)\b`), "reports, says"},
 }
 
-// avoidedInPages are phrases that pages avoid besides. Comments still have some of them.
+// avoidedInPages are phrases that only pages avoid. Comments still have some of them.
 var avoidedInPages = []avoidedPhrase{
 	{" on", regexp.MustCompile(`\b(goes|went) on\b`), "continues"},
 	{"me", regexp.MustCompile(`\bc(omes|ame) to (be|have|this|that|its)\b`), "becomes, reaches"},
@@ -62,8 +65,8 @@ var avoidedInPages = []avoidedPhrase{
 	{"shall", regexp.MustCompile(`\b[Ss]hall\b`), "must"},
 }
 
-// notPages are Markdown files that are generated, that a program wrote, or that tell of the past in
-// its own words.
+// notPages are Markdown files that are generated, and the changelog, which has the words of its
+// time. They avoid only the phrases of avoided.
 var notPages = []string{"CHANGELOG.md", "docs/api.md", "docs/configuration.md", "docs/performance/table.md"}
 
 // checkWords returns where a repository has phrases that are to be avoided: in Go files, pages and
@@ -81,6 +84,7 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 		case !isProse(name):
 			return nil
 		}
+
 		data, err := fs.ReadFile(repo, name)
 		if err != nil {
 			return err
@@ -88,10 +92,11 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 		phrases := avoided
 		switch ext := path.Ext(name); {
 		case ext == ".go":
-			phrases = slices.Concat(avoided, avoidedHere)
+			phrases = slices.Concat(avoided, avoidedOutsideProtos)
 		case ext == ".md" && !slices.Contains(notPages, name):
-			phrases = slices.Concat(avoided, avoidedHere, avoidedInPages)
+			phrases = slices.Concat(avoided, avoidedOutsideProtos, avoidedInPages)
 		}
+
 		number := 0
 		for line := range strings.Lines(string(data)) {
 			number++
@@ -110,15 +115,15 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 	return problems, err
 }
 
-// isForeign reports whether a folder holds what others wrote or tools made: one whose name begins
-// with a dot, or packages of npm.
+// isForeign reports whether a folder holds files that people of this project did not write: a folder
+// whose name begins with a dot, or the packages of npm.
 func isForeign(folder string) bool {
 	base := path.Base(folder)
 	return base != "." && strings.HasPrefix(base, ".") || base == "node_modules"
 }
 
-// isProse reports whether a file has text of people that is checked. The list of phrases itself
-// would violate every rule.
+// isProse reports whether a file has text that people wrote and that is checked. It leaves out the
+// list of phrases itself and its test, which contain what must not be written.
 func isProse(name string) bool {
 	switch {
 	case strings.HasPrefix(name, "cmd/repocheck/words"), strings.HasSuffix(name, ".pb.go"), strings.HasSuffix(name, ".connect.go"):

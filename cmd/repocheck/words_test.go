@@ -41,6 +41,6 @@ func TestCheckWordsFindsPhrases(t *testing.T) {
 		`docs/decisions/1.md:1: "goes on", write: continues`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }
