@@ -21,17 +21,19 @@ func TestMutantsGetTheirVerdicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	write("go.mod", "module example.com/m\n\ngo 1.26\n")
 	write("p/p.go", "package p\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n\nfunc Zero() int {\n\treturn 0\n}\n")
 	write("p/p_test.go", "package p\n\nimport \"testing\"\n\n"+
 		"func TestAdd(t *testing.T) {\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal(\"wrong sum\")\n\t}\n}\n\n"+
 		"func TestBroken(t *testing.T) {\n\tt.Fatal(\"always\")\n}\n")
+	write("docs/invariants.md", "## I1 One\n\n- Mutant: `killed`, `hangs`\n")
+
 	mutate := func(name, invariant, test, from, to string) {
 		t.Helper()
 		write("p/testdata/mutants/"+name+".mutant",
 			"# invariant: "+invariant+"\n# test: ./p -run "+test+"\n--- p/p.go\n"+from+"\n+++\n"+to+"\n")
 	}
-	write("docs/invariants.md", "## I1 One\n\n- Mutant: `killed`, `hangs`\n")
 	mutate("killed", "I1", "^TestAdd$", "\treturn a + b", "\treturn a - b")
 	mutate("hangs", "I1", "^TestAdd$", "\treturn a + b", "\tselect {}")
 	mutate("survives", "I2", "^TestAdd$", "\treturn 0", "\treturn 1")

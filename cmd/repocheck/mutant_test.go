@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const good = `# invariant: I3, I12
+// validMutant is the text of a mutant without an error. validChanges is the part after its head.
+const validMutant = `# invariant: I3, I12
 # test: ./a/b -run ^TestX$ -short
 # Half a commit.
-` + changes
+` + validChanges
 
-const changes = `
+const validChanges = `
 --- a/b/x.go
 	one()
 	two()
@@ -29,7 +29,7 @@ const changes = `
 `
 
 func TestParseMutantReadsHeadAndEdits(t *testing.T) {
-	got, err := parseMutant("a/testdata/mutants/m.mutant", good)
+	got, err := parseMutant("a/testdata/mutants/m.mutant", validMutant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestParseMutantReadsHeadAndEdits(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(mutant{}, test{}, edit{})); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("mutant (-want +got):\n%s", diff)
 	}
 }
 
@@ -65,11 +65,11 @@ func TestParseMutantRejectsMalformedFiles(t *testing.T) {
 		"no +++":           {"three()\n+++\n", "three()\n", "no +++ after ---"},
 		"nothing old":      {"\tthree()\n", "\n", "are empty, or equal"},
 		"nothing new":      {"\ttwo()\n", "", "are empty, or equal"},
-		"no change":        {changes, "", "no change"},
+		"no change":        {validChanges, "", "no change"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := strings.Replace(good, tc.from, tc.to, 1)
-			if text == good {
+			text := strings.Replace(validMutant, tc.from, tc.to, 1)
+			if text == validMutant {
 				t.Fatal("the case changes nothing")
 			}
 			if _, err := parseMutant("x", text); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -106,7 +106,8 @@ func TestApplyNeedsLinesThatOccurOnce(t *testing.T) {
 	}
 }
 
-// All mutants of the repository fit its source and name a test that exists. They are not run here.
+// TestMutantsFitTheSource checks that all mutants of the repository fit its source and name a test
+// that exists. It does not run them.
 func TestMutantsFitTheSource(t *testing.T) {
 	root := os.DirFS("../..")
 	found, err := findMutants(root, regexp.MustCompile(""))
@@ -117,14 +118,14 @@ func TestMutantsFitTheSource(t *testing.T) {
 		if _, err := m.apply(root); err != nil {
 			t.Error(err)
 		}
-		if !exists(t, m.test) {
+		if !testExists(t, m.test) {
 			t.Errorf("%s: there is no test %s", m.name, m.test)
 		}
 	}
 }
 
-// exists reports whether the package has a test that the regular expression names.
-func exists(t *testing.T, of test) bool {
+// testExists reports whether the package has a test that the regular expression names.
+func testExists(t *testing.T, of test) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", of.pkg, "*_test.go"))
 	if err != nil {
@@ -147,7 +148,7 @@ func exists(t *testing.T, of test) bool {
 }
 
 func TestFindMutantsSkipsForeignFolders(t *testing.T) {
-	file := &fstest.MapFile{Data: []byte(good)}
+	file := &fstest.MapFile{Data: []byte(validMutant)}
 	root := fstest.MapFS{
 		"a/testdata/mutants/one.mutant":   file,
 		"b/c/testdata/mutants/two.mutant": file,
@@ -156,16 +157,18 @@ func TestFindMutantsSkipsForeignFolders(t *testing.T) {
 		".git/testdata/mutants/no.mutant": file,
 	}
 	for only, want := range map[string]string{"": "one two", "two": "two", "^a/": "one", "three": ""} {
-		found, err := findMutants(root, regexp.MustCompile(only))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := make([]string, len(found))
-		for i, m := range found {
-			names[i] = strings.TrimSuffix(path.Base(m.name), ".mutant")
-		}
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("only %q: got %q, want %q", only, got, want)
-		}
+		t.Run("only "+only, func(t *testing.T) {
+			found, err := findMutants(root, regexp.MustCompile(only))
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := make([]string, len(found))
+			for i, m := range found {
+				names[i] = mutantBaseName(m.name)
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("got mutants %q, want %q", got, want)
+			}
+		})
 	}
 }
