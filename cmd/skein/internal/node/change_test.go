@@ -21,26 +21,28 @@ var (
 // under way, and a step can end while one is under way.
 func TestChangeTableHasEveryPossiblePair(t *testing.T) {
 	for _, s := range changeStates {
-		canBegin := s == Unchanged || s == Dropped || s == CutOver // CutOver is also the end of a change whose last step has failed
+		// A change whose last step has failed ends in CutOver.
+		canBegin := s == Unchanged || s == Dropped || s == CutOver
 		for _, e := range changeEvents {
 			possible := s.isUnderWay()
 			if e == changeBegun {
 				possible = canBegin
 			}
+			want := 0
+			if possible {
+				want = 1
+			}
+
 			rows := 0
 			for _, row := range changeTransitions {
 				if row.state == s && row.event == e {
 					rows++
 				}
 			}
-			_, _, err := s.next(e)
-			want := 0
-			if possible {
-				want = 1
-			}
 			if rows != want {
 				t.Errorf("%s, event %d: expected %d rows, got %d", s, e, want, rows)
 			}
+			_, _, err := s.next(e)
 			if (err == nil) != possible {
 				t.Errorf("%s, event %d: expected possible to be %t, got error %v", s, e, possible, err)
 			}
@@ -91,6 +93,7 @@ func TestFailedStepEndsChange(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("states and actions (-want +got):\n%s", diff)
 			}
+
 			next, action, err := state.next(changeBegun)
 			if next != Copying || action != copyRows || err != nil {
 				t.Errorf("another change: expected %s and action %d, got %s, %d, %v", Copying, copyRows, next, action, err)
@@ -142,6 +145,7 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 		What decision
 		To   events.Partitions
 	}
+	// all returns the partitions that two stores hold, the same ones in both.
 	all := func(set events.Partitions) []events.Partitions { return []events.Partitions{set, set} }
 	for _, c := range []struct {
 		name string

@@ -32,6 +32,7 @@ func TestClusterStatusCountsPartitions(t *testing.T) {
 	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, LastSeen: now.Add(-30 * time.Second)}
 	c.State = "serving"
 	c.Serves.Add(0) // what c announced before it was silent
+
 	for p := range events.NumPartitions {
 		switch {
 		case p < 10:
@@ -48,7 +49,10 @@ func TestClusterStatusCountsPartitions(t *testing.T) {
 			b.Serves.Add(uint8(p))
 		}
 	}
-	none, f61 := strings.Repeat("0", 64), strings.Repeat("f", 61)
+
+	// The API has a set of partitions as 64 hexadecimal digits.
+	none := strings.Repeat("0", 64)
+	f61 := strings.Repeat("f", 61)
 	want := &skeinv1.ClusterStatus{
 		Copies: 2, ShortPartitions: 20, UnservedPartitions: 1,
 		Nodes: []*skeinv1.NodeStatus{
@@ -68,6 +72,7 @@ func TestClusterStatusCountsPartitions(t *testing.T) {
 			{Name: "d", Away: true, Given: 1, ServesPartitions: none, GivenPartitions: none[1:] + "1"},
 		},
 	}
+
 	view := clusterView{
 		members: []placement.Member{a, b}, silent: []placement.Member{c, {Name: "gone", Addr: "gone:1"}}, table: table,
 		copies: 5, self: "b", headSeq: 10, readTime: now,

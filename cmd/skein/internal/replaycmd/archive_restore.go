@@ -280,7 +280,8 @@ func hasFiles(dir string) (found bool, err error) {
 	return found, err
 }
 
-// readStorePositions returns the cursors of the stores in the data directory, by projection.
+// readStorePositions returns the cursors of the stores in the data directory, by projection. It
+// leaves out projections without a store, and stores that have folded nothing yet.
 func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, error) {
 	settings, err := c.Settings()
 	if err != nil {
@@ -289,6 +290,7 @@ func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, erro
 	cursors := map[string]events.Cursor{}
 	for _, newProjection := range all.Constructors(settings) {
 		name := newProjection().Name()
+
 		projection, err := live.Open(live.Options{New: newProjection, Options: store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,
 		}})
@@ -298,6 +300,7 @@ func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+
 		if cursor := projection.Cursor(); cursor != (events.Cursor{}) {
 			cursors[name] = cursor
 		}
@@ -365,7 +368,7 @@ type restoredStore struct {
 	HoldsLost []seqRange `json:"holds_lost"`
 }
 
-// newRestoredLog returns the output for a restored log.
+// newRestoredLog returns what --json prints about a restored log.
 func newRestoredLog(r archiver.Restored) RestoredLog {
 	j := RestoredLog{
 		Log:         fmt.Sprintf("%x", r.Log),
@@ -377,6 +380,8 @@ func newRestoredLog(r archiver.Restored) RestoredLog {
 		Stores:      []restoredStore{},
 		EventIDs:    newEventIDReport(r.Repeats),
 	}
+
+	// If nothing of the damaged log could be salvaged, r.Unreadable says why.
 	if s := r.Salvaged; s != nil {
 		j.SalvagedEnvelopes = s.Envelopes
 		j.SalvagedEvents = s.Events
@@ -385,6 +390,7 @@ func newRestoredLog(r archiver.Restored) RestoredLog {
 	if r.Unreadable != nil {
 		j.NotSalvagedBecause = r.Unreadable.Error()
 	}
+
 	for _, s := range r.Stores {
 		restored := restoredStore{Name: s.Name, Seq: s.Cursor.Seq, HoldsLost: newSeqRanges(s.LostSequences)}
 		if s.RebuildReason != nil {

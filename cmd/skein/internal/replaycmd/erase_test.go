@@ -9,12 +9,14 @@ import (
 // TestErasureNeedsTheIDAgain: an erasure is confirmed only by typing the id of the user, or the
 // number of several users.
 func TestErasureNeedsTheIDAgain(t *testing.T) {
-	one, three := []string{"ann"}, []string{"ann", "bob", "cid"}
+	one := []string{"ann"}
+	three := []string{"ann", "bob", "cid"}
+
 	for _, c := range []struct {
 		name  string
 		users []string
 		typed string
-		says  string
+		asks  string // in the question
 		want  error
 	}{
 		{"the same id", one, "ann\n", "erases the user ann for good", nil},
@@ -31,8 +33,8 @@ func TestErasureNeedsTheIDAgain(t *testing.T) {
 			if err := confirmErasure(c.users, strings.NewReader(c.typed), &question); !errors.Is(err, c.want) {
 				t.Errorf("expected %v, got %v", c.want, err)
 			}
-			if want := c.says; !strings.Contains(question.String(), want) {
-				t.Errorf("expected a question that contains %q, got %q", want, question.String())
+			if !strings.Contains(question.String(), c.asks) {
+				t.Errorf("expected a question that contains %q, got %q", c.asks, question.String())
 			}
 		})
 	}

@@ -30,8 +30,8 @@ func TestKindHelpNamesEveryKindOfOperation(t *testing.T) {
 	}
 }
 
-// adminService is an AdminService with the given pages of operations. It gives every page a token
-// of a next page.
+// adminService is an AdminService that answers ListOperations with the given pages of operations, and
+// records the requests. It gives every page a token of a next page, also the last one.
 type adminService struct {
 	skeinv1connect.UnimplementedAdminServiceHandler
 
@@ -60,6 +60,7 @@ func TestListReadsPagesUpToLimit(t *testing.T) {
 		}
 		return page
 	}
+
 	for _, c := range []struct {
 		name      string
 		limit     int32
@@ -86,6 +87,7 @@ func TestListReadsPagesUpToLimit(t *testing.T) {
 			for _, op := range operations {
 				got = append(got, op.GetOperationId())
 			}
+
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("ids of the operations (-want +got):\n%s", diff)
 			}

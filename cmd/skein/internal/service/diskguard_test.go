@@ -29,6 +29,7 @@ func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 	const mib = 1 << 20
 	free := uint64(1000 * mib)
 	g := newTestDiskGuard(100*mib, func() (uint64, uint64, error) { return free, 1000 * mib, nil })
+
 	for _, step := range []struct {
 		name              string
 		freeMiB           uint64
@@ -49,7 +50,9 @@ func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			free = step.freeMiB * mib
 			g.check()
-			if refusing, pausing := g.refusing.Load(), g.pausing.Load(); refusing != step.refusing || pausing != step.pausing {
+			refusing := g.refusing.Load()
+			pausing := g.pausing.Load()
+			if refusing != step.refusing || pausing != step.pausing {
 				t.Errorf("expected refusing %v and pausing %v, got %v and %v", step.refusing, step.pausing, refusing, pausing)
 			}
 			err := g.checkPublishAllowed()

@@ -42,7 +42,8 @@ func TestRebuildWaitsForFailingVerification(t *testing.T) {
 	}
 }
 
-// mustRunService runs a service on a data directory until the test ends.
+// mustRunService runs a service on a data directory until the test ends. It returns when the service
+// is ready.
 func mustRunService(t *testing.T, dir string) *Service {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,15 +51,24 @@ func mustRunService(t *testing.T, dir string) *Service {
 		t.Fatal(err)
 	}
 	s, err := Open(t.Context(), Options{
-		Log: eventlog.Config{Dir: filepath.Join(dir, LogDir)}, Dir: dir, Memory: Memory{Cache: 16 << 20, Queries: 1 << 20},
+		Log:    eventlog.Config{Dir: filepath.Join(dir, LogDir)},
+		Dir:    dir,
+		Memory: Memory{Cache: 16 << 20, Queries: 1 << 20},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// The context of the test ends before its cleanups, and would stop the service too early.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- s.Run(ctx, l, func() error { close(ready); return nil }) }()
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
+	reportReady := func() error {
+		close(ready)
+		return nil
+	}
+	go func() { ended <- s.Run(ctx, l, reportReady) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, s.Close(context.WithoutCancel(ctx))); err != nil {

@@ -19,6 +19,7 @@ func TestProfilesAreOnlyServedToThisMachine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- servePprof(ctx, l) }()
+
 	get := func(path, host string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+path, nil)
@@ -37,6 +38,7 @@ func TestProfilesAreOnlyServedToThisMachine(t *testing.T) {
 		}
 		return res.StatusCode, string(body)
 	}
+
 	for _, c := range []struct {
 		name, path, host string
 		wantStatus       int

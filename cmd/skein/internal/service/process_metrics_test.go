@@ -21,10 +21,13 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(doc), "\n## Maintenance\n")
 	section, _, _ = strings.Cut(section, "\n## What to watch\n")
+
 	documented := map[string]bool{}
 	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
 		documented[name[1]] = true
 	}
+
+	// The channel has a buffer for all descriptions, because they are read after they were sent.
 	descriptions := make(chan *prometheus.Desc, 100)
 	newMaintenanceCollector(nil).Describe(descriptions)
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
@@ -39,11 +42,13 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []prometheus.Collector{
-		folds.visibleSeconds, folds.envelopes, folds.events, folds.commits, folds.committedBytes, appends.seconds, appends.events, appends.attempts,
+		folds.visibleSeconds, folds.envelopes, folds.events, folds.commits, folds.committedBytes,
+		appends.seconds, appends.events, appends.attempts,
 	} {
 		c.Describe(descriptions)
 	}
 	close(descriptions)
+
 	for d := range descriptions {
 		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
 		if !documented[name] {

@@ -98,8 +98,8 @@ type Access struct {
 //	 ↑            ↑
 //	publisher ← gateway ← clients
 //
-// Open opens the log, the stores, the hub, the publisher and the gateway, in this order. Run ends
-// with the gateway. Close closes the others in the reverse order.
+// Open opens the log, the stores, the hub, the publisher and the gateway, in this order. The gateway
+// stops when Run ends. Close closes the other parts in the reverse order.
 type Service struct {
 	lock       *dirLock
 	log        *eventlog.Log
@@ -272,6 +272,7 @@ func (s *Service) openGateway(o *Options, registry *prometheus.Registry) (err er
 	if o.OfferedOperations == nil {
 		o.OfferedOperations = (*Service).OfferedOperations
 	}
+
 	gatewayOptions := gateway.Options{
 		Log:              s.log,
 		Publisher:        s.publisher,
@@ -300,6 +301,7 @@ func (s *Service) openGateway(o *Options, registry *prometheus.Registry) (err er
 		Tracer:           o.Tracer,
 	}
 	s.setNodeOptions(&gatewayOptions)
+
 	s.server, err = gateway.New(gatewayOptions)
 	if err != nil {
 		return err
