@@ -144,7 +144,7 @@ func (e *soakEmbedded) acceptHole(seq uint64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", out, err)
 	}
-	for _, projection := range projectionNames {
+	for _, projection := range projectionNames() {
 		if out, err := runTool(e.ctx, e.process.bin, "replay", "repair", projection, "--server", e.api.URL); err != nil {
 			return fmt.Errorf("repair %s: %s: %w", projection, out, err)
 		}

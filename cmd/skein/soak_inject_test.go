@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/projections/all"
 )
 
 // killAndRestart kills a process and starts it again after at most two seconds.
@@ -138,7 +139,14 @@ const (
 	manifestFiles = "MANIFEST-*"
 )
 
-var projectionNames = []string{"counters", "graph", "inbox", "seen"}
+// projectionNames returns the names of all projections, in ascending order.
+func projectionNames() (names []string) {
+	for _, p := range all.All(all.Settings{}) {
+		names = append(names, p.Name())
+	}
+	slices.Sort(names)
+	return names
+}
 
 // damageStore damages a file of the live generation of a random store while the process does not
 // run. The process must find the damage and rebuild the store by itself. If no read meets the
@@ -149,20 +157,21 @@ func (c *faultSoak) damageStore(p *soakProcess, data string, api *command.Client
 	}
 
 	var name string
-	var all []string
+	var files []string
+	names := projectionNames()
 	// A store that was just created may have no tables yet.
-	for _, i := range c.random.Perm(len(projectionNames)) {
+	for _, i := range c.random.Perm(len(names)) {
 		var err error
-		name = projectionNames[i]
-		if all, err = findLiveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(all) > 0 {
+		name = names[i]
+		if files, err = findLiveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(files) > 0 {
 			break
 		}
 	}
-	if len(all) == 0 {
+	if len(files) == 0 {
 		return "", errors.Join(fmt.Errorf("no store has %s", pattern), p.start())
 	}
 
-	proof, err := c.corruptFile(all[c.random.IntN(len(all))])
+	proof, err := c.corruptFile(files[c.random.IntN(len(files))])
 	if err != nil {
 		return "", err
 	}
