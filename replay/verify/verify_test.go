@@ -383,6 +383,33 @@ func TestRepairWhileServing(t *testing.T) {
 	})
 }
 
+// The log is ahead of the view that a shadow is compared with. The shadow must stop at the position
+// of the view, also if it has read envelopes beyond it.
+func TestShadowStopsAtSequence(t *testing.T) {
+	envs := memlog.NewWorld(3, 150).Envelopes(300)
+	f := newTestStore(t, 0, envs)
+	shadow, err := verify.OpenShadow(f.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := shadow.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+
+	// The first call builds the store of the shadow, the others fold into it.
+	for _, i := range []int{99, 149, 249, 299} {
+		want := envs[i].Seq()
+		if err := shadow.FoldTo(t.Context(), want, replay.Pace{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := shadow.Seq(); got != want {
+			t.Fatalf("the shadow is at %d, expected %d", got, want)
+		}
+	}
+}
+
 // A comparison at several positions finds the same differences, in as many rows, as one at a single
 // position. While the store folds, it finds nothing that is not true.
 func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
