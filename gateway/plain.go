@@ -51,7 +51,7 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	if err := request.UnmarshalProto(body, state.req.Message()); err != nil {
 		// answer reports the error, but checks the role first: a caller without it is refused
 		// before the request is examined.
-		state.req.Undecoded(err)
+		state.req.SetDecodeError(err)
 	}
 	res, err := u.answer(ctx, caller, &state.req, &state.info)
 	if err != nil {

@@ -36,7 +36,7 @@ func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 		c.RequireLength("events", n, 1)
 	}
 	if wait := req.GetWait(); wait < 0 || wait > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		c.Refuse("wait", "%s", request.EnumWantedOf(req, "wait"))
+		c.Refuse("wait", "%s", request.EnumRequirement(req, "wait"))
 	}
 	return c.Violations
 }

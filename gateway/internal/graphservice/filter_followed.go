@@ -27,7 +27,7 @@ func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Viola
 	case (users == 0) == (boards == 0):
 		c.Refuse("user_ids", "or boards must be given, and not both")
 	case d < 0 || d > skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
-		c.Refuse("direction", "%s", request.EnumWantedOf(req, "direction"))
+		c.Refuse("direction", "%s", request.EnumRequirement(req, "direction"))
 	case boards > 0 && d > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING:
 		c.Refuse("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody")
 	}

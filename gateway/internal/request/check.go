@@ -110,8 +110,8 @@ func (c *Checker) RequireBoard(field string, b *skeinv1.Board) {
 // RequireBoardAt requires a board in the i-th item of a list. suffix is as for RequireIDAt.
 func (c *Checker) RequireBoardAt(list string, i int, suffix string, b *skeinv1.Board) {
 	// As in RequireIDAt, the path is built only for an error.
-	isBoardID := b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil
-	if b != nil && isBoardID && events.ValidateID(b.GetOwnerId()) == nil {
+	isValidBoardID := b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil
+	if b != nil && isValidBoardID && events.ValidateID(b.GetOwnerId()) == nil {
 		return
 	}
 	c.RequireBoard(list+"["+strconv.Itoa(i)+"]"+suffix, b)

@@ -16,7 +16,7 @@ import (
 // answers it.
 type requestTarget interface {
 	Message() proto.Message
-	Undecoded(error)
+	SetDecodeError(error)
 }
 
 // Received is a request as it arrived: the message, or the error of decoding it. It implements
@@ -36,8 +36,8 @@ type Message[T any] interface {
 // Message returns the message into which the codecs decode.
 func (r *Received[T, P]) Message() proto.Message { return P(&r.Msg) }
 
-// Undecoded stores the error of decoding.
-func (r *Received[T, P]) Undecoded(err error) { r.Err = err }
+// SetDecodeError stores the error of decoding.
+func (r *Received[T, P]) SetDecodeError(err error) { r.Err = err }
 
 // protoCodec is the binary encoding.
 type protoCodec struct{}
@@ -102,7 +102,7 @@ func (JSONCodec) Unmarshal(data []byte, v any) error {
 		if err == nil {
 			return nil
 		}
-		if f := decodeErrorText(data, m); f != nil {
+		if f := explainDecodeError(data, m); f != nil {
 			f.Cause = err
 			return f
 		}
@@ -114,7 +114,7 @@ func (JSONCodec) Unmarshal(data []byte, v any) error {
 func decodeInto(data []byte, v any, unmarshal func([]byte, proto.Message) error) error {
 	if d, ok := v.(requestTarget); ok {
 		if err := unmarshal(data, d.Message()); err != nil {
-			d.Undecoded(err)
+			d.SetDecodeError(err)
 		}
 		return nil
 	}

@@ -17,12 +17,12 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// decodeErrorText returns a better error for a JSON message that the decoder has refused. It finds
+// explainDecodeError returns a better error for a JSON message that the decoder has refused. It finds
 // the first value that does not fit its field, and says what the field accepts. The decoder's own
 // error has a line number and the value, but neither the path of the field nor what would be valid.
-// decodeErrorText returns nil if something else is wrong first, such as an unknown field or a
+// explainDecodeError returns nil if something else is wrong first, such as an unknown field or a
 // syntax error, because the decoder's error describes that well enough.
-func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
+func explainDecodeError(data []byte, m proto.Message) *apierror.Failure {
 	r := mismatchReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.UseNumber() // a float64 would round large integers, and the error would quote another number
 	r.readMessage(m.ProtoReflect().Descriptor(), "")
@@ -154,7 +154,7 @@ func expectedValue(field protoreflect.FieldDescriptor, token json.Token) string 
 	case protoreflect.BytesKind:
 		return `must be base64, in which {"a":1} is "eyJhIjoxfQ=="`
 	case protoreflect.EnumKind:
-		return enumRuleText(field) + ", not " + quoteToken(token)
+		return enumRequirement(field) + ", not " + quoteToken(token)
 	case protoreflect.MessageKind:
 		return `must be a time as in "2026-01-31T12:00:00Z" (RFC 3339), not ` + quoteToken(token)
 	case protoreflect.FloatKind, protoreflect.DoubleKind:

@@ -31,7 +31,7 @@ func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	case "string.pattern":
 		return "must match " + v.RuleValue.String()
 	case "enum.in", "enum.defined_only":
-		return enumRuleText(field)
+		return enumRequirement(field)
 	}
 	if limits := numberRuleText(field); limits != "" {
 		return fmt.Sprintf("is %v: %s", v.FieldValue.Interface(), limits)
@@ -97,9 +97,9 @@ func stringRulesOf(field protoreflect.FieldDescriptor) *validate.StringRules {
 	return fieldRulesOf(field).GetString()
 }
 
-// enumRuleText lists the values that an enum field accepts: those that its rule names, or all
+// enumRequirement lists the values that an enum field accepts: those that its rule names, or all
 // values if it has no such rule.
-func enumRuleText(field protoreflect.FieldDescriptor) string {
+func enumRequirement(field protoreflect.FieldDescriptor) string {
 	values := field.Enum().Values()
 	allowed := fieldRulesOf(field).GetEnum().GetIn()
 	var names []string
@@ -117,9 +117,9 @@ func enumRuleText(field protoreflect.FieldDescriptor) string {
 	return "must be " + OrList(names)
 }
 
-// EnumWantedOf says which values an enum field of a message accepts. It is for hand-written checks.
-func EnumWantedOf(msg proto.Message, field protoreflect.Name) string {
-	return enumRuleText(msg.ProtoReflect().Descriptor().Fields().ByName(field))
+// EnumRequirement says which values an enum field of a message accepts. It is for hand-written checks.
+func EnumRequirement(msg proto.Message, field protoreflect.Name) string {
+	return enumRequirement(msg.ProtoReflect().Descriptor().Fields().ByName(field))
 }
 
 // OrList joins names as in "a, b or c".

@@ -63,11 +63,11 @@ const (
 	tagText5             = 5<<3 | 2
 )
 
-// pairAllocation has the parts of a pair of a follower and a user, so that one slice of them needs
+// pairWithTarget has the parts of a pair of a follower and a user, so that one slice of them needs
 // one allocation for all pairs.
-type pairAllocation struct {
-	pair skeinv1.FollowPair
-	user skeinv1.FollowPair_TargetUserId
+type pairWithTarget struct {
+	pair   skeinv1.FollowPair
+	target skeinv1.FollowPair_TargetUserId
 }
 
 // decodeCheckFollows decodes a request. It returns false, and leaves m unchanged, if the general
@@ -79,7 +79,7 @@ func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	if n > maxItems {
 		return false
 	}
-	allocations := make([]pairAllocation, n)
+	allocations := make([]pairWithTarget, n)
 	pairs := make([]*skeinv1.FollowPair, 0, n)
 	var includeTimes bool
 	var atLeast string
@@ -111,14 +111,14 @@ func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 }
 
 // decode decodes one pair. It returns false if the general decoder must decode the request.
-func (p *pairAllocation) decode(r protoscan.Cursor) bool {
+func (p *pairWithTarget) decode(r protoscan.Cursor) bool {
 	for r.More() {
 		switch tag := r.Tag(); {
 		case tag == tagText1:
 			p.pair.UserId = r.Text(tag)
 		case tag == tagText2:
-			p.user.TargetUserId = r.Text(tag)
-			p.pair.Target = &p.user
+			p.target.TargetUserId = r.Text(tag)
+			p.pair.Target = &p.target
 		case tag == tagText3 && p.pair.Target == nil:
 			// The general decoder decides what two targets of one pair mean.
 			b := &skeinv1.Board{}

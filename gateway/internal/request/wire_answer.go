@@ -10,14 +10,14 @@ import (
 )
 
 // The encoders of the answers of frequent calls (see wire.go). The encoding of a text or message
-// begins with its length, which the functions named …Bytes compute: they return how many bytes the
+// begins with its length, which the functions named sizeOf… compute: they return how many bytes the
 // append function of the same name appends.
 
 func appendCheckFollows(dst []byte, m *skeinv1.CheckFollowsResponse) []byte {
 	dst = appendPacked(dst, tagText1, m.GetKinds())
 	for _, f := range m.GetFollowTimes() {
 		followTime := f.GetTime()
-		dst = append(dst, tagText2, byte(timeBytes(followTime)))
+		dst = append(dst, tagText2, byte(sizeOfTime(followTime)))
 		if followTime != nil {
 			dst = appendTime(dst, tagText1, followTime)
 		}
@@ -48,7 +48,7 @@ func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 		followTime := e.GetFollowTime()
 		dst = append(dst, tagText1)
 		settings := e.GetSettings()
-		size := textBytes(e.GetUserId()) + numberBytes(uint64(e.GetKind())) + timeBytes(followTime) + settingsBytes(settings)
+		size := sizeOfText(e.GetUserId()) + sizeOfNumber(uint64(e.GetKind())) + sizeOfTime(followTime) + sizeOfSettings(settings)
 		dst = protowire.AppendVarint(dst, uint64(size))
 		dst = appendText(dst, tagText1, e.GetUserId())
 		dst = appendNumber(dst, tagVarint2, uint64(e.GetKind()))
@@ -67,20 +67,20 @@ func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 // appendSettings appends the settings of a follow. Their message is always shorter than 128 bytes,
 // so one byte is enough for its length.
 func appendSettings(dst []byte, tag byte, s *skeinv1.FollowSettings) []byte {
-	dst = append(dst, tag, byte(settingsBytes(s)-2))
+	dst = append(dst, tag, byte(sizeOfSettings(s)-2))
 	dst = appendNumber(dst, tagVarint1, protowire.EncodeBool(s.GetHideRepins()))
 	dst = appendNumber(dst, tagVarint2, protowire.EncodeBool(s.GetNotify()))
 	return appendNumber(dst, tagVarint3, protowire.EncodeBool(s.GetFavorite()))
 }
 
-// settingsBytes returns the size of what appendSettings appends, with tag and length.
-func settingsBytes(s *skeinv1.FollowSettings) int {
+// sizeOfSettings returns the size of what appendSettings appends, with tag and length.
+func sizeOfSettings(s *skeinv1.FollowSettings) int {
 	if s == nil {
 		return 0
 	}
 	size := 2
 	for _, on := range []bool{s.GetHideRepins(), s.GetNotify(), s.GetFavorite()} {
-		size += numberBytes(protowire.EncodeBool(on))
+		size += sizeOfNumber(protowire.EncodeBool(on))
 	}
 	return size
 }
@@ -109,8 +109,8 @@ func appendText(dst []byte, tag byte, s string) []byte {
 	return append(protowire.AppendVarint(append(dst, tag), uint64(len(s))), s...)
 }
 
-// textBytes returns the size of what appendText appends.
-func textBytes(s string) int {
+// sizeOfText returns the size of what appendText appends.
+func sizeOfText(s string) int {
 	if s == "" {
 		return 0
 	}
@@ -125,8 +125,8 @@ func appendNumber(dst []byte, tag byte, n uint64) []byte {
 	return protowire.AppendVarint(append(dst, tag), n)
 }
 
-// numberBytes returns the size of what appendNumber appends.
-func numberBytes(n uint64) int {
+// sizeOfNumber returns the size of what appendNumber appends.
+func sizeOfNumber(n uint64) int {
 	if n == 0 {
 		return 0
 	}
@@ -136,16 +136,16 @@ func numberBytes(n uint64) int {
 // appendTime appends a field with a timestamp. Its message is always shorter than 128 bytes, so one
 // byte is enough for its length.
 func appendTime(dst []byte, tag byte, t *timestamppb.Timestamp) []byte {
-	size := numberBytes(uint64(t.GetSeconds())) + numberBytes(uint64(t.GetNanos()))
+	size := sizeOfNumber(uint64(t.GetSeconds())) + sizeOfNumber(uint64(t.GetNanos()))
 	dst = append(dst, tag, byte(size))
 	dst = appendNumber(dst, tagVarint1, uint64(t.GetSeconds()))
 	return appendNumber(dst, tagVarint2, uint64(t.GetNanos()))
 }
 
-// timeBytes returns the size of what appendTime appends, or 0 for nil.
-func timeBytes(t *timestamppb.Timestamp) int {
+// sizeOfTime returns the size of what appendTime appends, or 0 for nil.
+func sizeOfTime(t *timestamppb.Timestamp) int {
 	if t == nil {
 		return 0
 	}
-	return 2 + numberBytes(uint64(t.GetSeconds())) + numberBytes(uint64(t.GetNanos()))
+	return 2 + sizeOfNumber(uint64(t.GetSeconds())) + sizeOfNumber(uint64(t.GetNanos()))
 }

@@ -20,7 +20,7 @@ func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
 			list := m.Mutable(f).List()
 			for range 1 + r.IntN(4) {
 				if f.Message() == nil {
-					list.Append(scalar(r, f))
+					list.Append(randomScalar(r, f))
 					continue
 				}
 				e := list.NewElement()
@@ -33,12 +33,12 @@ func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
 			Fill(r, m.Mutable(f).Message(), chance)
 			continue
 		}
-		m.Set(f, scalar(r, f))
+		m.Set(f, randomScalar(r, f))
 	}
 }
 
-// scalar returns a random value for a field that is not a message.
-func scalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
+// randomScalar returns a random value for a field that is not a message.
+func randomScalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
 	// The shift gives short and long varints, and sometimes the default value 0.
 	n := r.Uint64() >> r.IntN(64)
 	switch f.Kind() {
