@@ -16,28 +16,29 @@ import (
 // maxItems is how many items a list of a request may have if its proto has no rule for it.
 const maxItems = 1000
 
-// Rules checks messages against the rules in their protos.
-type Rules struct{ v protovalidate.Validator }
+// Rules checks messages against the protovalidate rules in their protos.
+type Rules struct{ validator protovalidate.Validator }
 
-// NewRules returns the rules that the protos declare with protovalidate.
+// NewRules returns Rules that are ready to use.
 func NewRules() (Rules, error) {
-	v, err := protovalidate.New()
-	return Rules{v}, err
+	validator, err := protovalidate.New()
+	return Rules{validator}, err
 }
 
 // Check returns one violation for each rule that msg breaks, or nil if msg is valid.
 func (r Rules) Check(msg proto.Message) []apierror.Violation {
-	err := r.v.Validate(msg)
+	err := r.validator.Validate(msg)
 	if err == nil {
 		return nil
 	}
 
-	// Other errors are those of rules that cannot be evaluated. A request that cannot be checked is
-	// refused.
+	// An error without violations means that a rule could not be evaluated. A request that cannot
+	// be checked is refused.
 	invalid, ok := errors.AsType[*protovalidate.ValidationError](err)
 	if !ok || len(invalid.Violations) == 0 {
 		return []apierror.Violation{apierror.InvalidField("", "%v", err)}
 	}
+
 	violations := make([]apierror.Violation, 0, len(invalid.Violations))
 	for _, v := range invalid.Violations {
 		violations = append(violations, apierror.InvalidField(fieldPath(v.Proto), "%s", ruleText(msg, v)))
@@ -45,7 +46,8 @@ func (r Rules) Check(msg proto.Message) []apierror.Violation {
 	return violations
 }
 
-// fieldPath returns the path of the field that breaks a rule, such as "pairs[3].user_id".
+// fieldPath returns the path of the field that breaks a rule, such as "pairs[3].user_id". It
+// returns "request" for a rule of the whole message.
 func fieldPath(v *validate.Violation) string {
 	if v.GetField() == nil {
 		return "request"
@@ -53,13 +55,13 @@ func fieldPath(v *validate.Violation) string {
 	return protovalidate.FieldPathString(v.GetField())
 }
 
-// Checker collects the violations in the ids of a request. The rules of the protos bound only their
-// length. The checker also checks their characters ([events.ValidateID]), which the keys of the
-// stores rely on.
+// Checker collects the violations of the hand-written checks of a request. Every request needs one
+// for its ids: the rules of the protos limit only the length of an id, and the keys of the stores
+// also rely on its characters ([events.ValidateID]).
 type Checker struct{ Violations []apierror.Violation }
 
-// isFull reports whether the checker has as many violations as one error can have, so that a check
-// of a long list may stop.
+// isFull reports whether the checker has as many violations as one error can have. The check of a
+// long list may then stop.
 func (c *Checker) isFull() bool { return len(c.Violations) >= apierror.MaxViolations }
 
 // Refuse adds a violation of a field. The formatted text says what is wrong, in words that follow
@@ -76,9 +78,10 @@ func (c *Checker) RequireID(field, id string) {
 }
 
 // RequireIDAt requires a valid id in the i-th item of a list. suffix is the path of the id in the
-// item, such as ".user_id". The full path is built only for an error, because frequent calls check
-// thousands of valid ids.
+// item, such as ".user_id".
 func (c *Checker) RequireIDAt(list string, i int, suffix, id string) {
+	// The full path is built only for an error, because frequent calls check thousands of valid
+	// ids.
 	if err := events.ValidateID(id); err != nil {
 		c.addIDError(list+"["+strconv.Itoa(i)+"]"+suffix, err)
 	}
@@ -94,8 +97,8 @@ func (c *Checker) RequireIDs(list string, ids []string) {
 	}
 }
 
-// RequireBoard requires a board. Its board id may be empty, which means the default board of its
-// owner.
+// RequireBoard requires a board with valid ids. The board id may be empty, which means the default
+// board of the owner.
 func (c *Checker) RequireBoard(field string, b *skeinv1.Board) {
 	if b == nil {
 		c.Refuse(field, "must be given")
@@ -107,7 +110,8 @@ func (c *Checker) RequireBoard(field string, b *skeinv1.Board) {
 	}
 }
 
-// RequireBoardAt requires a board in the i-th item of a list. suffix is as for RequireIDAt.
+// RequireBoardAt is RequireBoard for the i-th item of a list. suffix is the path of the board in
+// the item, such as ".board".
 func (c *Checker) RequireBoardAt(list string, i int, suffix string, b *skeinv1.Board) {
 	// As in RequireIDAt, the path is built only for an error.
 	isValidBoardID := b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil
@@ -127,21 +131,21 @@ func (c *Checker) RequireBoards(list string, boards []*skeinv1.Board) {
 	}
 }
 
-// RequirePinAt requires a pin in the i-th item of a list. suffix is as for RequireIDAt.
+// RequirePinAt requires a pin with valid ids in the i-th item of a list. suffix is the path of the
+// pin in the item, such as ".pin".
 func (c *Checker) RequirePinAt(list string, i int, suffix string, p *skeinv1.Pin) {
 	c.RequireIDAt(list, i, suffix+".owner_id", p.GetOwnerId())
 	c.RequireIDAt(list, i, suffix+".pin_id", p.GetPinId())
 }
 
-// RequireLength requires that a list with n items has at least so many items as least says, and at
-// most maxItems.
-func (c *Checker) RequireLength(field string, n, least int) {
-	if n < least || n > maxItems {
-		c.Refuse(field, "has %d items: must have %d to %d", n, least, maxItems)
+// RequireLength requires that n, the number of items of a list, is between minimum and maxItems.
+func (c *Checker) RequireLength(field string, n, minimum int) {
+	if n < minimum || n > maxItems {
+		c.Refuse(field, "has %d items: must have %d to %d", n, minimum, maxItems)
 	}
 }
 
-// RequireAtMost requires that a list with n items has no more than maximum.
+// RequireAtMost requires that n, the number of items of a list, is at most maximum.
 func (c *Checker) RequireAtMost(field string, n, maximum int) {
 	if n > maximum {
 		c.Refuse(field, "has %d items: must have at most %d", n, maximum)
@@ -151,15 +155,16 @@ func (c *Checker) RequireAtMost(field string, n, maximum int) {
 // maxPositionBytes is the limit of at_least that the protos declare.
 const maxPositionBytes = 256
 
-// RequirePosition requires that at_least is not too long to be a position.
+// RequirePosition requires that the text of the field at_least is not too long to be a position. It
+// does not parse the text.
 func (c *Checker) RequirePosition(text string) {
 	if len(text) > maxPositionBytes {
 		c.Refuse("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes)
 	}
 }
 
-// RefuseAt adds a violation of a field in the i-th item of a list. text says what is wrong, and
-// suffix is as for RequireIDAt.
+// RefuseAt adds a violation of a field in the i-th item of a list. suffix is the path of the field
+// in the item, or "" for the item itself. text says what is wrong.
 func (c *Checker) RefuseAt(list string, i int, suffix, text string) {
 	c.Refuse(list+"["+strconv.Itoa(i)+"]"+suffix, "%s", text)
 }
@@ -173,7 +178,7 @@ func (c *Checker) addIDError(field string, err error) {
 func idErrorText(err error) string {
 	switch {
 	case errors.Is(err, events.ErrIDTooLong):
-		return err.Error()
+		return err.Error() // it has the limit
 	case errors.Is(err, events.ErrIDEmpty):
 		return err.Error() + ": 1 to " + strconv.Itoa(events.MaxIDBytes) + " bytes"
 	}
@@ -183,10 +188,10 @@ func idErrorText(err error) string {
 // UserRequest is implemented by requests about one user.
 type UserRequest interface{ GetUserId() string }
 
-// maxErasedUsers is how many users a call of EraseUser erases at most.
+// maxErasedUsers is how many users one call of EraseUser may erase.
 const maxErasedUsers = 10_000
 
-// ValidateErasure requires a valid user_id or some valid user_ids, and not both.
+// ValidateErasure requires either a valid user_id or a list of valid user_ids.
 func ValidateErasure(c *Checker, req *skeinv1.EraseUserRequest) {
 	if len(req.GetUserIds()) == 0 {
 		c.RequireID("user_id", req.GetUserId())

@@ -12,15 +12,15 @@ import (
 
 // requestTarget is the value into which the codecs decode a request. If a codec returned an error
 // to Connect, Connect would answer the call by itself, without the details that every error of
-// skein has, and without counting it. So the codecs store the error in the target, and the method
-// answers it.
+// skein has, and without counting the error in the metrics. So the codecs store the error in the
+// target, and package gateway answers with it.
 type requestTarget interface {
 	Message() proto.Message
 	SetDecodeError(error)
 }
 
-// Received is a request as it arrived: the message, or the error of decoding it. It implements
-// requestTarget.
+// Received is a request as it arrived: either the decoded message, or the error of decoding it. It
+// implements requestTarget.
 type Received[T any, P Message[T]] struct {
 	Msg T
 	// Err is the error of decoding, or nil if Msg is valid.
@@ -36,10 +36,10 @@ type Message[T any] interface {
 // Message returns the message into which the codecs decode.
 func (r *Received[T, P]) Message() proto.Message { return P(&r.Msg) }
 
-// SetDecodeError stores the error of decoding.
+// SetDecodeError records that the message could not be decoded because of err.
 func (r *Received[T, P]) SetDecodeError(err error) { r.Err = err }
 
-// protoCodec is the binary encoding.
+// protoCodec is the [connect.Codec] of the binary encoding.
 type protoCodec struct{}
 
 // Name implements connect.Codec.
@@ -67,9 +67,13 @@ func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 // Unmarshal implements connect.Codec.
 func (protoCodec) Unmarshal(data []byte, v any) error { return decodeInto(data, v, UnmarshalProto) }
 
-// JSONCodec encodes JSON with default values, so that answers show false and 0. Connect has it
-// under two names.
-type JSONCodec struct{ name string }
+// JSONCodec is the [connect.Codec] of the JSON encoding. It also encodes fields that have their
+// default value, so that answers show false and 0.
+type JSONCodec struct {
+	// name is the part of the content type by which Connect selects the codec. JSON has two names
+	// (see Codecs), so the name is a field.
+	name string
+}
 
 // Name returns the name by which Connect finds the codec.
 func (c JSONCodec) Name() string { return c.name }
@@ -86,35 +90,38 @@ func (JSONCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	return protojson.MarshalOptions{EmitDefaultValues: true}.MarshalAppend(dst, m)
 }
 
-// Unmarshal decodes JSON, and refuses unknown fields and enum values. People also write JSON by
-// hand: if unknown fields were ignored, a misspelled filter or at_least would silently have no
+// Unmarshal decodes JSON. It refuses unknown fields and enum values. People also write JSON by
+// hand: if the codec ignored unknown fields, a misspelled filter or at_least would silently have no
 // effect.
-func (JSONCodec) Unmarshal(data []byte, v any) error {
-	return decodeInto(data, v, func(data []byte, m proto.Message) error {
-		// Here the decoder would only report an unexpected end of input.
-		if len(bytes.TrimSpace(data)) == 0 {
-			return errors.New("an empty body is no JSON object")
-		}
-		if err := countJSON(data, m); err != nil {
-			return err
-		}
-		err := protojson.Unmarshal(data, m)
-		if err == nil {
-			return nil
-		}
-		if f := explainDecodeError(data, m); f != nil {
-			f.Cause = err
-			return f
-		}
+func (JSONCodec) Unmarshal(data []byte, v any) error { return decodeInto(data, v, unmarshalJSON) }
+
+// unmarshalJSON decodes a message in JSON into m, which must be empty.
+func unmarshalJSON(data []byte, m proto.Message) error {
+	// For an empty body, the decoder would only report an unexpected end of input.
+	if len(bytes.TrimSpace(data)) == 0 {
+		return errors.New("an empty body is no JSON object")
+	}
+	if err := countJSON(data, m); err != nil {
 		return err
-	})
+	}
+
+	err := protojson.Unmarshal(data, m)
+	if err == nil {
+		return nil
+	}
+	if failure := explainDecodeError(data, m); failure != nil {
+		failure.Cause = err
+		return failure
+	}
+	return err
 }
 
-// decodeInto decodes data into v, a message or a requestTarget.
+// decodeInto decodes data with unmarshal into v, which is a message or a requestTarget. It stores
+// an error of decoding in a requestTarget, and returns one for a message.
 func decodeInto(data []byte, v any, unmarshal func([]byte, proto.Message) error) error {
-	if d, ok := v.(requestTarget); ok {
-		if err := unmarshal(data, d.Message()); err != nil {
-			d.SetDecodeError(err)
+	if target, ok := v.(requestTarget); ok {
+		if err := unmarshal(data, target.Message()); err != nil {
+			target.SetDecodeError(err)
 		}
 		return nil
 	}
@@ -133,7 +140,8 @@ func AsMessage(v any) (proto.Message, error) {
 	return nil, fmt.Errorf("gateway: %T is no message", v)
 }
 
-// Codecs returns the option of a Connect handler for the two encodings, binary and JSON.
+// Codecs returns the option of a Connect handler for the two encodings, binary and JSON. Connect
+// selects a codec by the content type including its charset, so JSON needs two.
 func Codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
 		connect.WithCodec(protoCodec{}),

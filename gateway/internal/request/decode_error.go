@@ -17,11 +17,11 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// explainDecodeError returns a better error for a JSON message that the decoder has refused. It finds
-// the first value that does not fit its field, and says what the field accepts. The decoder's own
-// error has a line number and the value, but neither the path of the field nor what would be valid.
-// explainDecodeError returns nil if something else is wrong first, such as an unknown field or a
-// syntax error, because the decoder's error describes that well enough.
+// explainDecodeError returns a better error for a JSON message that the decoder has refused. It
+// finds the first value that does not fit its field, and says what the field accepts. The decoder's
+// own error has a line number and the value, but neither the path of the field nor what would be
+// valid. If something else is wrong before that value, such as an unknown field or a syntax error,
+// explainDecodeError returns nil, because the decoder's error describes that well enough.
 func explainDecodeError(data []byte, m proto.Message) *apierror.Failure {
 	r := mismatchReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.UseNumber() // a float64 would round large integers, and the error would quote another number
@@ -30,10 +30,11 @@ func explainDecodeError(data []byte, m proto.Message) *apierror.Failure {
 }
 
 // mismatchReader reads a JSON message in the same order as the decoder, until it finds a value that
-// does not fit its field. Its read methods return false when reading must stop.
+// does not fit its field. Its read methods return false when reading must stop: at such a value, or
+// at an error that the decoder reports.
 type mismatchReader struct {
 	*json.Decoder
-	// failure is the error of the value that does not fit, or nil.
+	// failure describes the value that does not fit. It is nil as long as no such value was found.
 	failure *apierror.Failure
 }
 
@@ -43,22 +44,29 @@ func (r *mismatchReader) refuse(path, format string, args ...any) bool {
 	return false
 }
 
-// readMessage reads the value of a message. path is that of the message, with a dot at its end, or
-// "" for the request itself.
+// readMessage reads the JSON of a message. path is the path of the message with a dot at its end,
+// such as "pairs[3].", or "" for the request itself.
 func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path string) bool {
 	start, err := r.Token()
 	if err != nil || start == nil {
 		return err == nil // null is valid for each field
 	}
 	if start != json.Delim('{') {
-		return path != "" && r.refuse(strings.TrimSuffix(path, "."), "must be a JSON object")
+		if path == "" {
+			return false // the decoder's error about the whole request is good enough
+		}
+		return r.refuse(strings.TrimSuffix(path, "."), "must be a JSON object")
 	}
+
 	for n := 1; r.More(); n++ {
 		key, err := r.Token()
-		name, ok := key.(string)
-		// More names than fields means that one is there twice, which the decoder's error says.
-		hasDuplicate := n > d.Fields().Len()
-		if err != nil || !ok || hasDuplicate {
+		name, isName := key.(string)
+		if err != nil || !isName {
+			return false
+		}
+		// With more names than fields, some name occurs twice. The decoder refuses that, and its
+		// error says so.
+		if n > d.Fields().Len() {
 			return false
 		}
 		field := d.Fields().ByJSONName(name)
@@ -80,11 +88,12 @@ func (r *mismatchReader) readField(field protoreflect.FieldDescriptor, path stri
 	}
 	start, err := r.Token()
 	if err != nil || start == nil {
-		return err == nil
+		return err == nil // null is valid for each field
 	}
 	if start != json.Delim('[') {
 		return r.refuse(path, "must be a JSON array")
 	}
+
 	for i := 0; r.More(); i++ {
 		if !r.readValue(field, path+"["+strconv.Itoa(i)+"]") {
 			return false
@@ -104,7 +113,7 @@ func (r *mismatchReader) readValue(field protoreflect.FieldDescriptor, path stri
 	}
 	token, err := r.Token()
 	if err != nil || token == nil {
-		return err == nil
+		return err == nil // null is valid for each field
 	}
 	if acceptsToken(field, token) {
 		return true
@@ -112,8 +121,8 @@ func (r *mismatchReader) readValue(field protoreflect.FieldDescriptor, path stri
 	return r.refuse(path, "%s", expectedValue(field, token))
 }
 
-// acceptsToken reports whether a field accepts a JSON value. If it is not sure, it returns true,
-// because the decoder has the last word.
+// acceptsToken reports whether a field accepts a JSON value. It returns true where it cannot be
+// sure, as for the range of floating-point fields. The client then gets the decoder's error.
 func acceptsToken(field protoreflect.FieldDescriptor, token json.Token) bool {
 	text, isText := token.(string)
 	number, isNumber := token.(json.Number)
@@ -128,14 +137,14 @@ func acceptsToken(field protoreflect.FieldDescriptor, token json.Token) bool {
 	case protoreflect.EnumKind:
 		return isNumber && isIntegerBetween(string(number), math.MinInt32, math.MaxInt32) ||
 			isText && field.Enum().Values().ByName(protoreflect.Name(text)) != nil
-	case protoreflect.MessageKind:
+	case protoreflect.MessageKind: // a timestamp, because readValue handles all other messages
 		t, err := time.Parse(time.RFC3339Nano, text)
 		return isText && err == nil && timestamppb.New(t).IsValid()
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		return isNumber || isText
 	}
 
-	// An integer, which JSON may also have as a string.
+	// The field is an integer. JSON may represent it as a number or as a string.
 	if isNumber {
 		text = string(number)
 	}
@@ -143,8 +152,8 @@ func acceptsToken(field protoreflect.FieldDescriptor, token json.Token) bool {
 	return (isText || isNumber) && isIntegerBetween(text, least, most)
 }
 
-// expectedValue says what a field accepts instead of a JSON value, in words that follow the path of
-// the field.
+// expectedValue returns what a field accepts instead of the given JSON value, in words that follow
+// the path of the field.
 func expectedValue(field protoreflect.FieldDescriptor, token json.Token) string {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -167,7 +176,7 @@ func expectedValue(field protoreflect.FieldDescriptor, token json.Token) string 
 func quoteToken(token json.Token) string {
 	text := fmt.Sprint(token)
 	if len(text) > 64 {
-		text = strings.ToValidUTF8(text[:64], "") + "…"
+		text = strings.ToValidUTF8(text[:64], "") + "…" // the cut may be within a character
 	}
 	if _, ok := token.(string); ok {
 		return strconv.Quote(text)

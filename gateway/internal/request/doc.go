@@ -5,8 +5,8 @@
 //	              ▼                      ▼                                        ▼
 //	           apierror.Failure with the name of the field, its limit, and the valid form
 //
-// The lists of a request are counted before anything is decoded, so that a small compressed body
-// cannot become a large message in memory. The most frequent messages are decoded and encoded by
-// hand-written code ([UnmarshalProto], [AppendProto]). Tests compare its results with those of the
-// protobuf library.
+// The package counts the items of a request's lists before it decodes anything, so that a small
+// compressed body cannot become a large message in memory. Hand-written code decodes and encodes
+// the most frequent messages ([UnmarshalProto], [AppendProto]). Tests compare its results with
+// those of the protobuf library.
 package request

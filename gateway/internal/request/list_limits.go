@@ -1,6 +1,7 @@
 package request
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -18,43 +19,46 @@ import (
 )
 
 // A compressed body of a few KiB can hold millions of empty items. Each of them would be an
-// allocation when the body is decoded, and a violation when the request is checked. So the lists of
-// a request are counted in its encoding before it is decoded, and a list with more items than its
-// rule in the proto allows refuses the request. Counting ignores all other errors, because decoding
-// stops at the same place and reports them.
+// allocation when the body is decoded, and a violation when the request is checked. So this file
+// counts the items of the lists in the encoded request, before it is decoded, and refuses a request
+// with a list that has more items than its rule in the proto allows. Counting ignores all other
+// errors, because decoding stops at the same place and reports them.
 
-// messageShape has what counting must know about a type of message.
+// messageShape has what counting must know about a type of message. It is derived from the proto.
 type messageShape struct {
 	// byNumber has the fields that are lists, or messages with lists.
 	byNumber map[protowire.Number]*fieldShape
 	// byName has all fields, by each name that JSON may use.
 	byName map[string]*fieldShape
-	// listCount is the number of list fields in the message and in the messages below it. It is set
-	// only for the type of a request.
+	// listCount is the number of list fields in the message and in the messages that it contains.
+	// It is set only for the type of a request, not for the types of the messages in it.
 	listCount int
-	// minLimit is the lowest limit of these lists. An item needs at least one byte, so a body of up
-	// to minLimit bytes needs no counting.
+	// minLimit is the lowest limit of these lists, or math.MaxInt without lists. An item needs at
+	// least one byte, so a body of up to minLimit bytes needs no counting.
 	minLimit int
 }
 
 // fieldShape describes one field.
 type fieldShape struct {
+	// path is the path of the field in the request, without indexes, such as "pairs.board".
 	path string
 	// countIndex is the index of the field in listCounter.counts. It is -1 for a field that is not
 	// a list.
 	countIndex int
-	// limit is how many items all lists of this field may have together: the limit of the list
-	// times the limits of the lists around it.
+	// limit is how many items all lists of this field may have together: the limit of one list
+	// times the limits of the lists that contain it.
 	limit int
-	// isPackable says that the list has numbers, which may be encoded without a tag for each.
+	// isPackable says that the list has numbers. The binary encoding may pack them: one field then
+	// has all numbers, without a tag for each.
 	isPackable bool
-	// packedBytes is the size of a packed number. It is 0 for varints.
+	// packedBytes is the size of a packed number. It is 0 for varints, whose sizes vary.
 	packedBytes int
-	// message is the shape of a field that is a message or a list of messages. Otherwise it is nil.
+	// message is the shape of the messages in a field that is a message or a list of messages.
+	// Otherwise it is nil.
 	message *messageShape
 }
 
-// messageShapes caches the shapes of requests, by the name of the message.
+// messageShapes caches the *messageShape of each request, by the full name of its message.
 var messageShapes sync.Map //nolint:gochecknoglobals // derived from the protos
 
 // messageShapeOf returns the shape of a request.
@@ -64,7 +68,9 @@ func messageShapeOf(m proto.Message) *messageShape {
 		shape, _ := cached.(*messageShape)
 		return shape
 	}
-	// Two calls may compute the same shape at the same time. They get the same result.
+
+	// Two calls may compute the same shape at the same time. That is harmless, because they get the
+	// same result.
 	listCount := 0
 	shape := newMessageShape(d, "", 1, &listCount)
 	shape.listCount = listCount
@@ -72,16 +78,21 @@ func messageShapeOf(m proto.Message) *messageShape {
 	return shape
 }
 
-// newMessageShape returns the shape of a message whose fields have paths that begin with prefix. A
-// request may have at most maxMessages such messages. listCount is the number of lists so far, and
-// is increased by those of the message.
-func newMessageShape(d protoreflect.MessageDescriptor, prefix string, maxMessages int, listCount *int) *messageShape {
+// newMessageShape returns the shape of a message. Its fields get paths that begin with prefix. A
+// request may have at most maxMessages messages at this place. listCount is the number of list
+// fields that already have an index; newMessageShape adds those of the message.
+func newMessageShape(
+	d protoreflect.MessageDescriptor, prefix string, maxMessages int, listCount *int,
+) *messageShape {
 	shape := &messageShape{
-		byNumber: map[protowire.Number]*fieldShape{}, byName: map[string]*fieldShape{}, minLimit: math.MaxInt,
+		byNumber: map[protowire.Number]*fieldShape{},
+		byName:   map[string]*fieldShape{},
+		minLimit: math.MaxInt,
 	}
 	for i := range d.Fields().Len() {
 		field := d.Fields().Get(i)
 		f := &fieldShape{path: prefix + string(field.Name()), countIndex: -1, limit: maxMessages}
+
 		if field.IsList() || field.IsMap() {
 			f.countIndex = *listCount
 			*listCount++
@@ -89,14 +100,19 @@ func newMessageShape(d protoreflect.MessageDescriptor, prefix string, maxMessage
 			f.isPackable, f.packedBytes = packingOf(field)
 			shape.minLimit = min(shape.minLimit, f.limit)
 		}
-		// The messages of google.protobuf in requests have no lists.
+
+		// The messages of google.protobuf that requests contain, which are timestamps, have no
+		// lists.
 		isOwnMessage := field.Message() != nil && field.Message().ParentFile().Package() != "google.protobuf"
 		if isOwnMessage && !field.IsMap() {
 			f.message = newMessageShape(field.Message(), f.path+".", f.limit, listCount)
 			shape.minLimit = min(shape.minLimit, f.message.minLimit)
 		}
-		hasListsBelow := f.message != nil && f.message.minLimit < math.MaxInt
-		if f.countIndex >= 0 || hasListsBelow {
+
+		// In the binary encoding, counting can skip a field without lists. In JSON it must know all
+		// names, because it stops at one that it does not know.
+		containsLists := f.message != nil && f.message.minLimit < math.MaxInt
+		if f.countIndex >= 0 || containsLists {
 			shape.byNumber[field.Number()] = f
 		}
 		shape.byName[field.JSONName()] = f
@@ -116,8 +132,7 @@ func maxItemsOf(field protoreflect.FieldDescriptor) int {
 	return maxItems
 }
 
-// packingOf returns whether a list may be packed, and the bytes of each packed number (0 for
-// varints).
+// packingOf returns the values of isPackable and packedBytes for a list field.
 func packingOf(field protoreflect.FieldDescriptor) (isPackable bool, packedBytes int) {
 	switch field.Kind() {
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
@@ -132,17 +147,21 @@ func packingOf(field protoreflect.FieldDescriptor) (isPackable bool, packedBytes
 }
 
 // listCounter counts the items of the lists of one request.
-type listCounter struct{ counts []int }
+type listCounter struct {
+	// counts has the number of items so far for each list field, by [fieldShape.countIndex].
+	counts []int
+}
 
-// addItems counts n items of a list. It returns an error if the lists of this field have too many
-// items.
+// addItems counts n more items of a list field. It returns an error if the lists of this field now
+// have too many items.
 func (c *listCounter) addItems(f *fieldShape, n int) *apierror.Failure {
 	c.counts[f.countIndex] += n
 	if c.counts[f.countIndex] <= f.limit {
 		return nil
 	}
+
 	v := apierror.InvalidField(f.path, "has more than %d items: must have at most %d", f.limit, f.limit)
-	// Publish refuses too many events with the same reason (package eventservice).
+	// Package eventservice refuses too many events with the same reason.
 	if f.limit == events.MaxEnvelopeEvents && f.path == "events" {
 		v.Reason = skeinv1.Reason_REASON_TOO_LARGE
 		v.Text = fmt.Sprintf("has more than %d events: at most %d", f.limit, f.limit)
@@ -157,10 +176,11 @@ func countProto(data []byte, m proto.Message) error {
 		return nil
 	}
 	c := listCounter{make([]int, shape.listCount)}
-	if f := c.countMessage(data, shape); f != nil {
-		return f // not returned directly, because a nil *Failure would be an error that is not nil
+	failure := c.countMessage(data, shape)
+	if failure != nil {
+		return failure
 	}
-	return nil
+	return nil // not failure, because an error that holds a nil *Failure is not nil
 }
 
 // countMessage counts the lists of a message in the binary encoding. It stops at malformed input,
@@ -174,7 +194,7 @@ func (c *listCounter) countMessage(data []byte, shape *messageShape) *apierror.F
 		offset = next
 		f := shape.byNumber[field.Number]
 		if f == nil {
-			continue
+			continue // no list is in this field
 		}
 
 		value := data[field.From:field.To]
@@ -218,25 +238,28 @@ func countJSON(data []byte, m proto.Message) error {
 		return nil
 	}
 	c := jsonCounter{listCounter{make([]int, shape.listCount)}, data}
-	if f := c.countObject(shape); f != nil {
-		return f
+	failure := c.countObject(shape)
+	if failure != nil {
+		return failure
 	}
-	return nil
+	return nil // as in countProto
 }
 
-// jsonCounter counts lists in JSON. It sets rest to nil, and so stops, at malformed input and at a
-// name that is no field of the message. Decoding stops there, too.
+// jsonCounter counts the items of lists in JSON. It stops at malformed input, and at a name that is
+// no field of the message. Decoding stops there, too.
 type jsonCounter struct {
 	listCounter
+	// rest is the input that has not been read. Setting it to nil stops the counter.
 	rest []byte
 }
 
 // countObject counts in the JSON of a message.
 func (c *jsonCounter) countObject(shape *messageShape) *apierror.Failure {
 	if !c.consume('{') {
-		c.skipValue() // null, or a value that does not fit
+		c.skipValue() // null, or a value that is no message, which decoding will refuse
 		return nil
 	}
+
 	for !c.consume('}') {
 		name, ok := c.readString()
 		if !ok || !c.consume(':') {
@@ -286,12 +309,11 @@ func (c *jsonCounter) countValue(shape *messageShape) *apierror.Failure {
 	return nil
 }
 
-// consume skips white space, and then reads the character want if it comes next. It reports whether
-// it has. At the end of the text it returns true for every character, so that all loops end.
+// consume skips white space and then, if the next character is want, also that character. It
+// reports whether the character was want. At the end of the input it returns true for every want,
+// so that each loop over the items of a list or object ends there.
 func (c *jsonCounter) consume(want byte) bool {
-	for len(c.rest) > 0 && isJSONSpace(c.rest[0]) {
-		c.rest = c.rest[1:]
-	}
+	c.skipSpace()
 	if len(c.rest) == 0 {
 		return true
 	}
@@ -302,36 +324,40 @@ func (c *jsonCounter) consume(want byte) bool {
 	return true
 }
 
+// skipSpace skips the white space of JSON.
+func (c *jsonCounter) skipSpace() {
+	i := 0
+	for i < len(c.rest) && isJSONSpace(c.rest[i]) {
+		i++
+	}
+	c.rest = c.rest[i:]
+}
+
 func isJSONSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }
 
-// readString reads a JSON string.
+// readString reads a JSON string. It returns false if the next value is not a complete string.
 func (c *jsonCounter) readString() (s string, ok bool) {
-	if !c.consume('"') || len(c.rest) == 0 {
+	c.skipSpace()
+	quoted := c.rest
+	if len(quoted) == 0 || quoted[0] != '"' || !c.skipString() {
 		return "", false
 	}
-	isEscaped := false
-	for i := 0; i < len(c.rest); i++ {
-		switch c.rest[i] {
-		case '\\':
-			isEscaped = true
-			i++
-		case '"':
-			raw := c.rest[:i]
-			c.rest = c.rest[i+1:]
-			if !isEscaped {
-				return string(raw), true
-			}
-			return s, json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s) == nil
-		}
+	quoted = quoted[:len(quoted)-len(c.rest)]
+
+	// Nearly all names have no escapes, and need no decoder.
+	if !bytes.Contains(quoted, []byte{'\\'}) {
+		return string(quoted[1 : len(quoted)-1]), true
 	}
-	return "", false
+	err := json.Unmarshal(quoted, &s)
+	return s, err == nil
 }
 
 // skipValue skips a JSON value of any kind. In malformed input it stops at a character that cannot
 // belong to the value, or at the end.
 func (c *jsonCounter) skipValue() {
-	depth := 0
-	for c.consume(' '); len(c.rest) > 0; {
+	c.skipSpace()
+	depth := 0 // how many objects and arrays are open
+	for len(c.rest) > 0 {
 		switch next := c.rest[0]; next {
 		case '"':
 			if !c.skipString() {
@@ -342,7 +368,7 @@ func (c *jsonCounter) skipValue() {
 			c.rest = c.rest[1:]
 		case '}', ']', ',', ' ', '\t', '\n', '\r', ':':
 			if depth == 0 {
-				return
+				return // the value was a number or a word, which ends before this character
 			}
 			if next == '}' || next == ']' {
 				depth--
@@ -358,12 +384,13 @@ func (c *jsonCounter) skipValue() {
 	}
 }
 
-// skipString skips a JSON string, which begins at rest. It returns false if the string has no end.
+// skipString skips a JSON string. rest must begin with its opening quote. skipString returns false
+// if the string has no end.
 func (c *jsonCounter) skipString() bool {
 	for i := 1; i < len(c.rest); i++ {
 		switch c.rest[i] {
 		case '\\':
-			i++
+			i++ // the next character is escaped, so it cannot be the closing quote
 		case '"':
 			c.rest = c.rest[i+1:]
 			return true

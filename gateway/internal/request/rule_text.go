@@ -10,10 +10,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ruleText says what a broken rule requires, in words that follow the path of the field. The texts
-// of protovalidate list neither the values of an enum nor the fields of a oneof.
+// ruleText returns what a broken rule of msg requires, in words that follow the path of the field.
+// It replaces most texts of protovalidate, which do not say, for example, which values an enum
+// accepts or which fields a oneof has.
 func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	text := strings.TrimPrefix(v.Proto.GetMessage(), "value ")
+
 	field := v.FieldDescriptor
 	path := v.Proto.GetField().GetElements()
 	if field == nil && len(path) == 1 {
@@ -23,9 +25,11 @@ func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	if field == nil {
 		return oneofRuleText(msg, v, text)
 	}
+
 	switch v.Proto.GetRuleId() {
 	case "string.min_bytes":
-		return fmt.Sprintf("must not be empty: %d to %d bytes", stringRulesOf(field).GetMinBytes(), stringRulesOf(field).GetMaxBytes())
+		rules := stringRulesOf(field)
+		return fmt.Sprintf("must not be empty: %d to %d bytes", rules.GetMinBytes(), rules.GetMaxBytes())
 	case "repeated.min_items":
 		return fmt.Sprintf("has %d items: must have %d to %d", v.FieldValue.List().Len(), v.RuleValue.Uint(), maxItemsOf(field))
 	case "string.pattern":
@@ -39,21 +43,24 @@ func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	return text
 }
 
-// numberRuleText says which limits a number has, or the numbers of a list. It returns "" if there
-// are none.
+// numberRuleText returns the limits of a number field, or of the numbers in a list, such as "must
+// be at least 0 and at most 100". It returns "" if there are none.
 func numberRuleText(field protoreflect.FieldDescriptor) string {
 	rules := fieldRulesOf(field)
 	if field.IsList() {
 		rules = rules.GetRepeated().GetItems()
 	}
 
-	// The rules of each type of number are a message of their own, with the same names of fields.
+	// protovalidate has one message of rules per type of number, such as Int32Rules and
+	// DoubleRules, in the oneof "type". The fields for limits have the same names in all of them,
+	// so the limits are read by name.
 	m := rules.ProtoReflect()
 	typeRules := m.WhichOneof(m.Descriptor().Oneofs().ByName("type"))
 	if typeRules == nil || typeRules.Message() == nil {
 		return ""
 	}
 	limits := m.Get(typeRules).Message()
+
 	var texts []string
 	for _, limit := range [...]struct {
 		name protoreflect.Name
@@ -69,12 +76,12 @@ func numberRuleText(field protoreflect.FieldDescriptor) string {
 	return "must be " + strings.Join(texts, " and ")
 }
 
-// oneofRuleText lists the fields of a required oneof of the request. For any other rule it returns
-// text.
-func oneofRuleText(msg proto.Message, v *protovalidate.Violation, text string) string {
+// oneofRuleText lists the fields of a required oneof of msg. It returns otherText if the broken
+// rule is not about a oneof.
+func oneofRuleText(msg proto.Message, v *protovalidate.Violation, otherText string) string {
 	oneof := msg.ProtoReflect().Descriptor().Oneofs().ByName(protoreflect.Name(fieldPath(v.Proto)))
 	if oneof == nil {
-		return text
+		return otherText
 	}
 	names := make([]string, oneof.Fields().Len())
 	for i := range names {
@@ -97,8 +104,8 @@ func stringRulesOf(field protoreflect.FieldDescriptor) *validate.StringRules {
 	return fieldRulesOf(field).GetString()
 }
 
-// enumRequirement lists the values that an enum field accepts: those that its rule names, or all
-// values if it has no such rule.
+// enumRequirement lists the values that an enum field accepts, such as "must be A, B or C": those
+// that its rule names, or all values if it has no such rule.
 func enumRequirement(field protoreflect.FieldDescriptor) string {
 	values := field.Enum().Values()
 	allowed := fieldRulesOf(field).GetEnum().GetIn()
@@ -108,7 +115,8 @@ func enumRequirement(field protoreflect.FieldDescriptor) string {
 	}
 	if len(allowed) == 0 {
 		for i := range values.Len() {
-			// The unspecified value means the default, which also has a name of its own.
+			// The unspecified value means the default. The list does not need it, because the
+			// default has a name of its own.
 			if name := string(values.Get(i).Name()); !strings.HasSuffix(name, "_UNSPECIFIED") {
 				names = append(names, name)
 			}
@@ -117,7 +125,8 @@ func enumRequirement(field protoreflect.FieldDescriptor) string {
 	return "must be " + OrList(names)
 }
 
-// EnumRequirement says which values an enum field of a message accepts. It is for hand-written checks.
+// EnumRequirement returns the text for an invalid value of an enum field of msg, which lists the
+// values that the field accepts. Hand-written checks use it.
 func EnumRequirement(msg proto.Message, field protoreflect.Name) string {
 	return enumRequirement(msg.ProtoReflect().Descriptor().Fields().ByName(field))
 }

@@ -7,13 +7,17 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The messages of frequent calls are decoded and encoded by hand-written code, which saves the cost
-// of reflection and of an allocation for each string (docs/decisions/0017-http-loop.md). The
-// decoders accept only messages that consist of the fields that they know, in any order, each with
-// its own wire type. A message with anything else, such as unknown fields, invalid UTF-8 or an
-// incomplete field, goes to the general decoder, which accepts it or reports the error. So a field
-// that is added to a proto but not here makes requests slower, but is not lost. In an answer it
-// would be lost, and TestWireCodeEncodesAllFields fails.
+// Hand-written code decodes and encodes the messages of frequent calls. It saves the cost of
+// reflection, and of one allocation per string (docs/decisions/0017-http-loop.md).
+//
+// The hand-written decoders accept only messages whose fields they all know, in any order, each
+// with its own wire type. If a message has anything else, such as an unknown field, invalid UTF-8
+// or an incomplete field, they give up, and the protobuf library (the "general" decoder) decodes
+// the message or reports the error. So if someone adds a field to a request's proto but not to its
+// decoder here, requests with that field become slower, but nothing is lost.
+//
+// The hand-written encoders have no such fallback: a field that they do not know would be missing
+// in every answer. TestWireCodeEncodesAllFields fails if a proto has such a field.
 
 // UnmarshalProto decodes a message in the binary encoding into m, which must be empty.
 func UnmarshalProto(data []byte, m proto.Message) error {
@@ -27,6 +31,8 @@ func UnmarshalProto(data []byte, m proto.Message) error {
 			return nil
 		}
 	}
+
+	// The hand-written decoders above limit their lists themselves.
 	if err := countProto(data, m); err != nil {
 		return err
 	}
@@ -34,7 +40,7 @@ func UnmarshalProto(data []byte, m proto.Message) error {
 }
 
 // AppendProto appends a message in the binary encoding to dst. The message must have no unknown
-// fields.
+// fields, because the hand-written encoders drop them.
 func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsResponse:
@@ -53,8 +59,8 @@ func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// The tags of fields: the number of the field times 8, plus the wire type, which is 0 for a varint
-// and 2 for a text or message.
+// In the binary encoding, a tag precedes the value of each field. The tag is the number of the
+// field times 8, plus the wire type: 0 for a varint, 2 for a text or a message.
 const (
 	tagVarint1, tagText1 = 1 << 3, 1<<3 | 2
 	tagVarint2, tagText2 = 2 << 3, 2<<3 | 2
@@ -63,32 +69,35 @@ const (
 	tagText5             = 5<<3 | 2
 )
 
-// pairWithTarget has the parts of a pair of a follower and a user, so that one slice of them needs
-// one allocation for all pairs.
+// pairWithTarget holds a FollowPair next to the wrapper struct of its target, which the generated
+// code would allocate separately. A slice of them holds all pairs of a request in one allocation.
 type pairWithTarget struct {
 	pair   skeinv1.FollowPair
 	target skeinv1.FollowPair_TargetUserId
 }
 
 // decodeCheckFollows decodes a request. It returns false, and leaves m unchanged, if the general
-// decoder must decode it.
+// decoder must decode the request.
 func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	r := protoscan.NewCursor(data)
-	// The pairs are counted first, for one allocation. The general decoder refuses a longer list.
+
+	// Count the pairs first, so that one allocation has space for all of them. The general decoder
+	// refuses a list that is too long.
 	n := r.Count(tagText1)
 	if n > maxItems {
 		return false
 	}
-	allocations := make([]pairWithTarget, n)
+	storage := make([]pairWithTarget, n)
 	pairs := make([]*skeinv1.FollowPair, 0, n)
+
 	var includeTimes bool
 	var atLeast string
 	for r.More() {
 		switch tag := r.Tag(); tag {
 		case tagText1:
-			a := &allocations[len(pairs)]
-			pairs = append(pairs, &a.pair)
-			if !a.decode(r.Message(tag)) {
+			p := &storage[len(pairs)]
+			pairs = append(pairs, &p.pair)
+			if !p.decode(r.Message(tag)) {
 				return false
 			}
 		case tagVarint2:
@@ -102,7 +111,8 @@ func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	if !r.OK() {
 		return false
 	}
-	if n > 0 {
+
+	if n > 0 { // an empty list stays nil, as the general decoder leaves it
 		m.Pairs = pairs
 	}
 	m.IncludeTimes = includeTimes
@@ -120,7 +130,8 @@ func (p *pairWithTarget) decode(r protoscan.Cursor) bool {
 			p.target.TargetUserId = r.Text(tag)
 			p.pair.Target = &p.target
 		case tag == tagText3 && p.pair.Target == nil:
-			// The general decoder decides what two targets of one pair mean.
+			// A board that follows another board must be merged with it. Only the general decoder
+			// does that, so a pair that already has a target is left to it.
 			b := &skeinv1.Board{}
 			if !decodeBoard(r.Message(tag), b) {
 				return false
@@ -133,6 +144,8 @@ func (p *pairWithTarget) decode(r protoscan.Cursor) bool {
 	return r.OK()
 }
 
+// decodeBoard decodes a board into b. It returns false if the general decoder must decode the
+// request.
 func decodeBoard(r protoscan.Cursor, b *skeinv1.Board) bool {
 	for r.More() {
 		switch tag := r.Tag(); tag {
@@ -148,18 +161,20 @@ func decodeBoard(r protoscan.Cursor, b *skeinv1.Board) bool {
 }
 
 // decodeFilterFollowed decodes a request about users. It returns false, and leaves m unchanged, if
-// the general decoder must decode it, as it must if the request is about boards.
+// the general decoder must decode the request. That is always so for a request about boards.
 func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 	r := protoscan.NewCursor(data)
+
+	// As in decodeCheckFollows, count first, and leave a list that is too long to the general
+	// decoder.
 	n := r.Count(tagText2)
 	if n > maxItems {
 		return false
 	}
-	var (
-		viewer, atLeast string
-		direction       skeinv1.FollowDirection
-	)
 	users := make([]string, 0, n)
+
+	var viewer, atLeast string
+	var direction skeinv1.FollowDirection
 	for r.More() {
 		switch tag := r.Tag(); tag {
 		case tagText1:
@@ -177,7 +192,8 @@ func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 	if !r.OK() {
 		return false
 	}
-	if n > 0 {
+
+	if n > 0 { // an empty list stays nil, as the general decoder leaves it
 		m.UserIds = users
 	}
 	m.ViewerId = viewer

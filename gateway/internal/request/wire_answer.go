@@ -9,22 +9,29 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The encoders of the answers of frequent calls (see wire.go). The encoding of a text or message
-// begins with its length, which the functions named sizeOf… compute: they return how many bytes the
-// append function of the same name appends.
+// This file has the encoders of the answers of frequent calls (see wire.go).
+//
+// The encoding of a nested message begins with its length, so the length must be known before the
+// fields are appended. A function named sizeOf… returns how many bytes the append… function for the
+// same kind of field will append.
 
+// tagAndLength is the size of what precedes the fields of a nested message that is shorter than 128
+// bytes: one byte each for its tag and for its length.
+const tagAndLength = 2
+
+// appendCheckFollows encodes an answer of CheckFollows.
 func appendCheckFollows(dst []byte, m *skeinv1.CheckFollowsResponse) []byte {
 	dst = appendPacked(dst, tagText1, m.GetKinds())
 	for _, f := range m.GetFollowTimes() {
-		followTime := f.GetTime()
-		dst = append(dst, tagText2, byte(sizeOfTime(followTime)))
-		if followTime != nil {
-			dst = appendTime(dst, tagText1, followTime)
-		}
+		// A FollowTime contains only a timestamp, so it is always shorter than 128 bytes, and one
+		// byte is enough for its length.
+		dst = append(dst, tagText2, byte(sizeOfTime(f.GetTime())))
+		dst = appendTime(dst, tagText1, f.GetTime())
 	}
 	return appendText(dst, tagText3, m.GetPosition())
 }
 
+// appendFilterFollowed encodes an answer of FilterFollowed.
 func appendFilterFollowed(dst []byte, m *skeinv1.FilterFollowedResponse) []byte {
 	dst = appendPacked(dst, tagText1, m.GetIndexes())
 	return appendText(dst, tagText2, m.GetPosition())
@@ -45,57 +52,58 @@ func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 		if !utf8.ValidString(e.GetUserId()) {
 			return dst, false
 		}
-		followTime := e.GetFollowTime()
+
+		size := sizeOfText(e.GetUserId()) + sizeOfNumber(uint64(e.GetKind())) +
+			sizeOfTime(e.GetFollowTime()) + sizeOfSettings(e.GetSettings())
 		dst = append(dst, tagText1)
-		settings := e.GetSettings()
-		size := sizeOfText(e.GetUserId()) + sizeOfNumber(uint64(e.GetKind())) + sizeOfTime(followTime) + sizeOfSettings(settings)
 		dst = protowire.AppendVarint(dst, uint64(size))
 		dst = appendText(dst, tagText1, e.GetUserId())
 		dst = appendNumber(dst, tagVarint2, uint64(e.GetKind()))
-		if followTime != nil {
-			dst = appendTime(dst, tagText3, followTime)
-		}
-		if settings != nil {
-			dst = appendSettings(dst, tagText4, settings)
-		}
+		dst = appendTime(dst, tagText3, e.GetFollowTime())
+		dst = appendSettings(dst, tagText4, e.GetSettings())
 	}
+
 	dst = appendText(dst, tagText2, m.GetNextPageToken())
 	dst = appendNumber(dst, tagVarint3, uint64(m.GetTotalSize()))
 	return appendText(dst, tagText4, m.GetPosition()), true
 }
 
-// appendSettings appends the settings of a follow. Their message is always shorter than 128 bytes,
-// so one byte is enough for its length.
+// appendSettings appends a field with the settings of a follow. It appends nothing for nil. Their
+// message is always shorter than 128 bytes, so one byte is enough for its length.
 func appendSettings(dst []byte, tag byte, s *skeinv1.FollowSettings) []byte {
-	dst = append(dst, tag, byte(sizeOfSettings(s)-2))
+	if s == nil {
+		return dst
+	}
+	dst = append(dst, tag, byte(sizeOfSettings(s)-tagAndLength))
 	dst = appendNumber(dst, tagVarint1, protowire.EncodeBool(s.GetHideRepins()))
 	dst = appendNumber(dst, tagVarint2, protowire.EncodeBool(s.GetNotify()))
 	return appendNumber(dst, tagVarint3, protowire.EncodeBool(s.GetFavorite()))
 }
 
-// sizeOfSettings returns the size of what appendSettings appends, with tag and length.
+// sizeOfSettings returns the size of what appendSettings appends.
 func sizeOfSettings(s *skeinv1.FollowSettings) int {
 	if s == nil {
 		return 0
 	}
-	size := 2
-	for _, on := range []bool{s.GetHideRepins(), s.GetNotify(), s.GetFavorite()} {
-		size += sizeOfNumber(protowire.EncodeBool(on))
+	size := tagAndLength
+	for _, isOn := range []bool{s.GetHideRepins(), s.GetNotify(), s.GetFavorite()} {
+		size += sizeOfNumber(protowire.EncodeBool(isOn))
 	}
 	return size
 }
 
-// appendPacked appends a packed list of numbers. It appends nothing for an empty list.
-func appendPacked[N ~int32 | ~uint32](dst []byte, tag byte, ns []N) []byte {
-	if len(ns) == 0 {
+// appendPacked appends a list of numbers as one packed field. It appends nothing for an empty list.
+func appendPacked[N ~int32 | ~uint32](dst []byte, tag byte, numbers []N) []byte {
+	if len(numbers) == 0 {
 		return dst
 	}
-	var size int
-	for _, n := range ns {
+	size := 0
+	for _, n := range numbers {
 		size += protowire.SizeVarint(uint64(n))
 	}
-	dst = protowire.AppendVarint(append(dst, tag), uint64(size))
-	for _, n := range ns {
+	dst = append(dst, tag)
+	dst = protowire.AppendVarint(dst, uint64(size))
+	for _, n := range numbers {
 		dst = protowire.AppendVarint(dst, uint64(n))
 	}
 	return dst
@@ -106,7 +114,8 @@ func appendText(dst []byte, tag byte, s string) []byte {
 	if s == "" {
 		return dst
 	}
-	return append(protowire.AppendVarint(append(dst, tag), uint64(len(s))), s...)
+	dst = append(dst, tag)
+	return protowire.AppendString(dst, s)
 }
 
 // sizeOfText returns the size of what appendText appends.
@@ -133,19 +142,21 @@ func sizeOfNumber(n uint64) int {
 	return 1 + protowire.SizeVarint(n)
 }
 
-// appendTime appends a field with a timestamp. Its message is always shorter than 128 bytes, so one
-// byte is enough for its length.
+// appendTime appends a field with a timestamp. It appends nothing for nil. The message is always
+// shorter than 128 bytes, so one byte is enough for its length.
 func appendTime(dst []byte, tag byte, t *timestamppb.Timestamp) []byte {
-	size := sizeOfNumber(uint64(t.GetSeconds())) + sizeOfNumber(uint64(t.GetNanos()))
-	dst = append(dst, tag, byte(size))
+	if t == nil {
+		return dst
+	}
+	dst = append(dst, tag, byte(sizeOfTime(t)-tagAndLength))
 	dst = appendNumber(dst, tagVarint1, uint64(t.GetSeconds()))
 	return appendNumber(dst, tagVarint2, uint64(t.GetNanos()))
 }
 
-// sizeOfTime returns the size of what appendTime appends, or 0 for nil.
+// sizeOfTime returns the size of what appendTime appends.
 func sizeOfTime(t *timestamppb.Timestamp) int {
 	if t == nil {
 		return 0
 	}
-	return 2 + sizeOfNumber(uint64(t.GetSeconds())) + sizeOfNumber(uint64(t.GetNanos()))
+	return tagAndLength + sizeOfNumber(uint64(t.GetSeconds())) + sizeOfNumber(uint64(t.GetNanos()))
 }

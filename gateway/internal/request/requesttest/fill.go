@@ -7,33 +7,37 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Fill sets the fields of a message to random values, each field with the probability chance. With
-// 1 it sets all fields; of a oneof, the last field then remains.
-func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
+// Fill sets the fields of a message to random values, each field with the given probability. With
+// the probability 1 it sets all fields, but of a oneof only the last field keeps its value.
+func Fill(r *rand.Rand, m protoreflect.Message, probability float64) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
-		f := fields.Get(i)
-		if r.Float64() > chance {
+		if r.Float64() > probability {
 			continue
 		}
-		if f.IsList() {
-			list := m.Mutable(f).List()
-			for range 1 + r.IntN(4) {
-				if f.Message() == nil {
-					list.Append(randomScalar(r, f))
-					continue
-				}
-				e := list.NewElement()
-				Fill(r, e.Message(), chance)
-				list.Append(e)
-			}
+		switch f := fields.Get(i); {
+		case f.IsList():
+			appendRandomItems(r, f, m.Mutable(f).List(), probability)
+		case f.Message() != nil:
+			Fill(r, m.Mutable(f).Message(), probability)
+		default:
+			m.Set(f, randomScalar(r, f))
+		}
+	}
+}
+
+// appendRandomItems appends 1 to 4 random items to a list.
+func appendRandomItems(
+	r *rand.Rand, f protoreflect.FieldDescriptor, list protoreflect.List, probability float64,
+) {
+	for range 1 + r.IntN(4) {
+		if f.Message() == nil {
+			list.Append(randomScalar(r, f))
 			continue
 		}
-		if f.Message() != nil {
-			Fill(r, m.Mutable(f).Message(), chance)
-			continue
-		}
-		m.Set(f, randomScalar(r, f))
+		item := list.NewElement()
+		Fill(r, item.Message(), probability)
+		list.Append(item)
 	}
 }
 
