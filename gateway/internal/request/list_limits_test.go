@@ -68,43 +68,48 @@ func setLimits(shape *messageShape, limit int) {
 func TestEveryRequestListHasALimit(t *testing.T) {
 	lists := 0
 	for _, m := range emptyRequests(t) {
-		// Each list has a limit.
-		count := 0
-		shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &count)
-		var walk func(*messageShape)
-		walk = func(shape *messageShape) {
-			for _, f := range shape.byName {
-				if f.countIndex >= 0 && (f.limit < 1 || f.limit > 100_000) {
-					t.Errorf("%T: the limit of the list %s is %d, expected 1 to 100 000", m, f.path, f.limit)
-				}
-				if f.message != nil {
-					walk(f.message)
-				}
-			}
-		}
-		walk(shape)
-		lists += count
-
-		// No field is a map.
-		var expectNoMaps func(protoreflect.MessageDescriptor)
-		expectNoMaps = func(d protoreflect.MessageDescriptor) {
-			for i := range d.Fields().Len() {
-				if fd := d.Fields().Get(i); fd.IsMap() {
-					t.Errorf("%s is a map", fd.FullName())
-				} else if fd.Message() != nil {
-					expectNoMaps(fd.Message())
-				}
-			}
-		}
-		expectNoMaps(m.ProtoReflect().Descriptor())
+		t.Run(messageName(m), func(t *testing.T) {
+			d := m.ProtoReflect().Descriptor()
+			expectNoMaps(t, d)
+			listCount := 0
+			expectLimits(t, newMessageShape(d, "", 1, &listCount))
+			lists += listCount
+		})
 	}
+	// Without this, the test would also pass if it found no requests or no lists.
 	if lists < 10 {
 		t.Errorf("the requests have %d lists, expected at least 10", lists)
 	}
 }
 
-// FuzzListLimits demands that a message that decodes is refused exactly if one of its lists is too
-// long.
+// expectLimits fails the test unless all lists of a shape have a limit of 1 to 100 000.
+func expectLimits(t *testing.T, shape *messageShape) {
+	t.Helper()
+	for _, f := range shape.byName {
+		if f.countIndex >= 0 && (f.limit < 1 || f.limit > 100_000) {
+			t.Errorf("the limit of the list %s is %d, expected 1 to 100 000", f.path, f.limit)
+		}
+		if f.message != nil {
+			expectLimits(t, f.message)
+		}
+	}
+}
+
+// expectNoMaps fails the test if a message, or one that it contains, has a field that is a map.
+func expectNoMaps(t *testing.T, d protoreflect.MessageDescriptor) {
+	t.Helper()
+	for i := range d.Fields().Len() {
+		field := d.Fields().Get(i)
+		if field.IsMap() {
+			t.Errorf("%s is a map, expected no maps", field.FullName())
+		} else if field.Message() != nil {
+			expectNoMaps(t, field.Message())
+		}
+	}
+}
+
+// FuzzListLimits demands that a message that decodes is refused if and only if one of its lists is
+// too long. All lists have the limit 2, so that short inputs reach it.
 func FuzzListLimits(f *testing.F) {
 	for _, text := range []string{
 		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
@@ -119,78 +124,89 @@ func FuzzListLimits(f *testing.F) {
 		}
 	}
 	for i := range emptyRequests(f) {
-		publish := &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b"), served("a", "1", "2", "3")}}
+		publish := &skeinv1.PublishRequest{Events: []*skeinv1.Event{followEvent("a", "b"), servedEvent("a", "1", "2", "3")}}
 		data, _ := proto.Marshal(publish)
 		f.Add(data, uint8(i))
 		f.Add(append(data, data...), uint8(i))
 		numbers, _ := proto.Marshal(&skeinv1.FilterSeenRequest{NumericIds: []uint64{1, 2, 3}})
 		f.Add(numbers, uint8(i))
 	}
-	f.Fuzz(func(t *testing.T, data []byte, which uint8) {
+	f.Fuzz(func(t *testing.T, data []byte, messageIndex uint8) {
 		all := emptyRequests(t)
-		m := all[int(which)%len(all)]
+		m := all[int(messageIndex)%len(all)]
 		const limit = 2
-		check := func(encoding string, refusal *apierror.Failure, decodeErr error, isExact bool) {
-			if decodeErr != nil {
-				return
-			}
-			items := map[string]int{}
-			tooLong := ""
-			countItems(m.ProtoReflect(), "", items)
-			for path, n := range items {
-				if n > limit {
-					tooLong = path
-				}
-			}
-			if tooLong != "" && refusal == nil || isExact && tooLong == "" && refusal != nil {
-				t.Errorf("%s %T %q: the list that is too long is %q, the refusal is %v", encoding, m, data, tooLong, refusal)
+		listCount := 0
+		shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &listCount)
+		setLimits(shape, limit)
+
+		// In the binary encoding, a message field that occurs twice may replace its first value. The
+		// items of both values are counted, so the counter may refuse more than the decoded message
+		// shows.
+		binary := listCounter{make([]int, listCount)}
+		failure := binary.countMessage(data, shape)
+		if proto.Unmarshal(data, m) == nil {
+			tooLong := longerListOf(m, limit)
+			if tooLong != "" && failure == nil {
+				t.Errorf("binary %T %q: not refused, expected a refusal of the list %q", m, data, tooLong)
 			}
 		}
-		newCounter := func() (*messageShape, listCounter) {
-			count := 0
-			shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &count)
-			setLimits(shape, limit)
-			return shape, listCounter{make([]int, count)}
+
+		inJSON := jsonCounter{listCounter{make([]int, listCount)}, data}
+		failure = inJSON.countObject(shape)
+		if protojson.Unmarshal(data, m) == nil {
+			tooLong := longerListOf(m, limit)
+			if (tooLong != "") != (failure != nil) {
+				t.Errorf("JSON %T %q: the refusal is %v, expected one for the list %q (none for \"\")", m, data, failure, tooLong)
+			}
 		}
-		shape, counter := newCounter()
-		// A field that is there twice in the binary encoding is merged, or replaced by the last
-		// one, but all of its items are counted.
-		check("binary", counter.countMessage(data, shape), proto.Unmarshal(data, m), false)
-		shape, counter = newCounter()
-		jsonLists := jsonCounter{counter, data}
-		check("JSON", jsonLists.countObject(shape), protojson.Unmarshal(data, m), true)
 	})
 }
 
-// TestTooLongListIsRefusedBeforeDecoding sends bodies of two million empty items. Each must be
-// refused for its length, with the name of the list, before it is decoded.
+// longerListOf returns the path of a list of m that has more items than the limit, or "" if there
+// is none.
+func longerListOf(m proto.Message, limit int) string {
+	items := map[string]int{}
+	countItems(m.ProtoReflect(), "", items)
+	for path, n := range items {
+		if n > limit {
+			return path
+		}
+	}
+	return ""
+}
+
+// TestTooLongListIsRefusedBeforeDecoding sends bodies with one or two million empty items. Each
+// must be refused for its length, with the name of the list, before it is decoded.
 func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 	const items = 2_000_000
 	for _, c := range []struct {
-		m          proto.Message
-		binary     string
-		text, want string
+		m proto.Message
+		// list is the list that is too long, and jsonName its name in JSON.
+		list, jsonName string
+		// binaryItem and jsonItem are an empty item of the list in both encodings.
+		binaryItem, jsonItem string
 	}{
-		{&skeinv1.BatchGetRelationshipsRequest{}, "\x12\x00", `{"userIds":[` + strings.Repeat(`"",`, items/2), "user_ids"},
-		{&skeinv1.BatchGetFollowCountsRequest{}, "\x0a\x00", `{"userIds":[` + strings.Repeat(`"",`, items/2), "user_ids"},
-		{&skeinv1.CheckFollowsRequest{}, "\x0a\x00", `{"pairs":[` + strings.Repeat(`{},`, items/2), "pairs"},
-		{&skeinv1.PublishRequest{}, "\x0a\x00", `{"events":[` + strings.Repeat(`{},`, items/2), "events"},
-		{&skeinv1.FilterSeenRequest{}, "\x12\x00", `{"itemIds":[` + strings.Repeat(`"",`, items/2), "item_ids"},
+		{&skeinv1.BatchGetRelationshipsRequest{}, "user_ids", "userIds", "\x12\x00", `""`},
+		{&skeinv1.BatchGetFollowCountsRequest{}, "user_ids", "userIds", "\x0a\x00", `""`},
+		{&skeinv1.CheckFollowsRequest{}, "pairs", "pairs", "\x0a\x00", `{}`},
+		{&skeinv1.PublishRequest{}, "events", "events", "\x0a\x00", `{}`},
+		{&skeinv1.FilterSeenRequest{}, "item_ids", "itemIds", "\x12\x00", `""`},
 	} {
-		data := []byte(strings.Repeat(c.binary, items))
-		text := []byte(strings.TrimSuffix(c.text, ",") + "]}")
+		data := []byte(strings.Repeat(c.binaryItem, items))
+		jsonItems := strings.TrimSuffix(strings.Repeat(c.jsonItem+",", items/2), ",")
+		text := []byte(`{"` + c.jsonName + `":[` + jsonItems + "]}")
 		for encoding, decode := range map[string]func() error{
 			"binary": func() error { return UnmarshalProto(data, c.m) },
 			"JSON":   func() error { return JSONCodec{"json"}.Unmarshal(text, c.m) },
 		} {
-			t.Run(fmt.Sprintf("%s in %s", c.m.ProtoReflect().Descriptor().Name(), encoding), func(t *testing.T) {
+			t.Run(messageName(c.m)+" in "+encoding, func(t *testing.T) {
 				var err error
 				if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
 					t.Errorf("got %v allocations, expected at most 60", n)
 				}
 				f, ok := errors.AsType[*apierror.Failure](err)
-				if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
-					t.Errorf("got %v, expected a failure that names only %s and its limit", err, c.want)
+				if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.list || !strings.Contains(f.Text, "at most") {
+					t.Errorf("got %v, expected a failure that names only %s and its limit", err, c.list)
 				}
 				if size := proto.Size(c.m); size != 0 {
 					t.Errorf("%d bytes were decoded, expected none", size)
@@ -200,17 +216,18 @@ func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 	}
 }
 
-// TestChecksStopAtTheLargestError demands that the check of a list with many invalid items stops as
-// soon as the error has all the violations that it may have.
-func TestChecksStopAtTheLargestError(t *testing.T) {
+// TestCheckOfLongListStopsAtMaxViolations demands that the check of a list with many invalid items
+// stops as soon as there are as many violations as an error may have.
+func TestCheckOfLongListStopsAtMaxViolations(t *testing.T) {
 	var c Checker
 	c.RequireIDs("ids", make([]string, 10_000))
 	if len(c.Violations) != apierror.MaxViolations {
 		t.Errorf("got %d violations, expected %d", len(c.Violations), apierror.MaxViolations)
 	}
+
 	others := fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)
 	f := apierror.Invalid(c.Violations...)
 	if !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, others) {
-		t.Errorf("got the text %q, expected the first id and the number of the others", f.Text)
+		t.Errorf("got the text %q, expected it to begin with ids[0] and end with %q", f.Text, others)
 	}
 }

@@ -9,16 +9,19 @@ import (
 
 func board(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
 
+// userPair returns a pair whose target is a user.
 func userPair(follower, user string) *skeinv1.FollowPair {
 	return &skeinv1.FollowPair{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}
 }
 
-func follow(follower, user string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user}}}
+func followEvent(follower, user string) *skeinv1.Event {
+	fact := &skeinv1.UserFollowed{UserId: follower, TargetUserId: user}
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: fact}}
 }
 
-func served(user string, items ...string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: user, ItemIds: items}}}
+func servedEvent(user string, items ...string) *skeinv1.Event {
+	fact := &skeinv1.Served{UserId: user, ItemIds: items}
+	return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: fact}}
 }
 
 // apiServices returns the services of the API.

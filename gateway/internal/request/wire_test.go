@@ -5,8 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/skein-feed/skein/gateway/internal/request/requesttest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -20,23 +22,26 @@ func wireMessages() []proto.Message {
 	}
 }
 
-// expectSameDecoding fails the test if UnmarshalProto and the library decode data differently.
+// expectSameDecoding fails the test if UnmarshalProto and the library decode data differently. The
+// texts of their errors may differ.
 func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
 	t.Helper()
 	got := proto.Clone(empty)
 	gotErr := UnmarshalProto(data, got)
 	want := proto.Clone(empty)
 	wantErr := proto.Unmarshal(data, want)
+
 	if (gotErr == nil) != (wantErr == nil) {
 		t.Fatalf("%T %x: got the error %v, expected %v as from the library", empty, data, gotErr, wantErr)
 	}
 	if wantErr == nil && !proto.Equal(got, want) {
-		t.Fatalf("%T %x: decoded %v, expected %v as from the library", empty, data, got, want)
+		t.Fatalf("%T %x (-library +hand-written):\n%s", empty, data, cmp.Diff(want, got, protocmp.Transform()))
 	}
 }
 
-// TestWireCodeAgreesWithTheLibrary demands that the hand-written code and the library decode the
-// same message from the same bytes, however the bytes are changed.
+// TestWireCodeAgreesWithTheLibrary demands that the library can decode what the hand-written code
+// has encoded, and that both decode the same message from the same bytes, however the bytes are
+// changed.
 func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
@@ -50,12 +55,17 @@ func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
 				}
 				data = data[len("before"):]
 				expectDecodesTo(t, data, m)
-
 				expectSameDecoding(t, data, empty)
-				expectSameDecoding(t, append(slices.Clone(data), data...), empty) // each field is there twice
-				expectSameDecoding(t, data[:r.IntN(len(data)+1)], empty)
-				unknownField := protowire.AppendVarint(protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType), 1)
-				expectSameDecoding(t, unknownField, empty)
+
+				withEachFieldTwice := append(slices.Clone(data), data...)
+				expectSameDecoding(t, withEachFieldTwice, empty)
+				truncated := data[:r.IntN(len(data)+1)]
+				expectSameDecoding(t, truncated, empty)
+				withUnknownField := protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType)
+				withUnknownField = protowire.AppendVarint(withUnknownField, 1)
+				expectSameDecoding(t, withUnknownField, empty)
+
+				// Change one byte after the other at random places.
 				for range 3 {
 					if len(data) > 0 {
 						data = slices.Clone(data)
@@ -74,12 +84,15 @@ func messageName(m proto.Message) string { return string(m.ProtoReflect().Descri
 func expectDecodesTo(t *testing.T, data []byte, want proto.Message) {
 	t.Helper()
 	got := want.ProtoReflect().New().Interface()
-	if err := proto.Unmarshal(data, got); err != nil || !proto.Equal(want, got) {
-		t.Fatalf("%T was encoded as %x, which is %v; expected %v (%v)", want, data, got, want, err)
+	if err := proto.Unmarshal(data, got); err != nil {
+		t.Fatalf("%T was encoded as %x, which the library does not decode: %v", want, data, err)
+	}
+	if !proto.Equal(want, got) {
+		t.Fatalf("%T was encoded as %x (-message +decoded):\n%s", want, data, cmp.Diff(want, got, protocmp.Transform()))
 	}
 }
 
-// TestWireCodeEncodesAllFields reports fields that were added to a message and not to its
+// TestWireCodeEncodesAllFields reports fields that were added to a message but not to its
 // hand-written encoder. They would be missing in every answer.
 func TestWireCodeEncodesAllFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -103,34 +116,46 @@ func TestWireCodeEncodesAllFields(t *testing.T) {
 // TestWireDecodesFrequentRequests demands that the hand-written decoders accept the requests of
 // frequent calls.
 func TestWireDecodesFrequentRequests(t *testing.T) {
-	for _, m := range []proto.Message{
-		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},
-		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{
+	requests := map[string]proto.Message{
+		"CheckFollows of a user": &skeinv1.CheckFollowsRequest{
+			Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x",
+		},
+		"CheckFollows of a board": &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{
 			{UserId: "ann", Target: &skeinv1.FollowPair_Board{Board: board("bob", "cats")}},
 		}},
-		&skeinv1.FilterFollowedRequest{
+		"FilterFollowed of users": &skeinv1.FilterFollowedRequest{
 			ViewerId: "ann", UserIds: []string{"bob", "cid"}, Direction: skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL, AtLeast: "x",
 		},
-	} {
-		data, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var isDecoded bool
-		switch m := proto.Clone(m).(type) {
-		case *skeinv1.CheckFollowsRequest:
-			isDecoded = decodeCheckFollows(data, &skeinv1.CheckFollowsRequest{})
-		case *skeinv1.FilterFollowedRequest:
-			isDecoded = decodeFilterFollowed(data, &skeinv1.FilterFollowedRequest{})
-		default:
-			t.Fatalf("%T", m)
-		}
-		if !isDecoded {
-			t.Errorf("the hand-written decoder refuses %v and leaves it to the library", m)
-		}
+	}
+	for name, want := range requests {
+		t.Run(name, func(t *testing.T) {
+			data, err := proto.Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			got := want.ProtoReflect().New().Interface()
+			var isDecoded bool
+			switch m := got.(type) {
+			case *skeinv1.CheckFollowsRequest:
+				isDecoded = decodeCheckFollows(data, m)
+			case *skeinv1.FilterFollowedRequest:
+				isDecoded = decodeFilterFollowed(data, m)
+			default:
+				t.Fatalf("the test has no decoder for %T", m)
+			}
+
+			if !isDecoded {
+				t.Fatalf("the hand-written decoder refuses %v and leaves it to the library", want)
+			}
+			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("decoded (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
+// FuzzWire demands that the hand-written decoders and the library decode any bytes alike.
 func FuzzWire(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i, empty := range wireMessages() {
@@ -142,8 +167,8 @@ func FuzzWire(f *testing.F) {
 		}
 		f.Add(byte(i), data)
 	}
-	f.Fuzz(func(t *testing.T, which byte, data []byte) {
+	f.Fuzz(func(t *testing.T, messageIndex byte, data []byte) {
 		all := wireMessages()
-		expectSameDecoding(t, data, all[int(which)%len(all)])
+		expectSameDecoding(t, data, all[int(messageIndex)%len(all)])
 	})
 }
