@@ -17,14 +17,14 @@ import (
 // other list has it.
 const operationsList = 0xfa
 
-// start starts an operation. It refuses names of projections that this process does not have.
-func (s *Service) start(ctx context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
+// startOperation starts an operation. It refuses names of projections that this process does not have.
+func (s *Service) startOperation(ctx context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
 	var found []apierror.Violation
 	if o.Projection != "" {
-		found = s.appendUnknown(found, "projection", o.Projection)
+		found = s.appendUnknownProjection(found, "projection", o.Projection)
 	}
 	for i, name := range o.Projections {
-		found = s.appendUnknown(found, fmt.Sprintf("projections[%d]", i), name)
+		found = s.appendUnknownProjection(found, fmt.Sprintf("projections[%d]", i), name)
 	}
 	if len(found) > 0 {
 		return nil, apierror.Invalid(found...)
@@ -32,8 +32,8 @@ func (s *Service) start(ctx context.Context, o operator.OperationRequest) (*skei
 	return s.Operator.Start(ctx, o)
 }
 
-// appendUnknown appends a violation of the field if this process has no projection with the name.
-func (s *Service) appendUnknown(found []apierror.Violation, field, name string) []apierror.Violation {
+// appendUnknownProjection appends a violation of the field if this process has no projection with the name.
+func (s *Service) appendUnknownProjection(found []apierror.Violation, field, name string) []apierror.Violation {
 	names := make([]string, 0, len(s.All))
 	for _, store := range s.All {
 		names = append(names, store.Name())
@@ -49,7 +49,7 @@ func (s *Service) appendUnknown(found []apierror.Violation, field, name string) 
 func (s *Service) StartRebuild(
 	ctx context.Context, req *skeinv1.StartRebuildRequest, _ *call.Info,
 ) (*skeinv1.StartRebuildResponse, error) {
-	op, err := s.start(ctx, operator.OperationRequest{
+	op, err := s.startOperation(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: req.GetProjection(),
 		Partitions: req.GetPartitions(), Share: req.GetShare(),
 	})
@@ -58,7 +58,7 @@ func (s *Service) StartRebuild(
 
 // Verify starts to compare the rows of a projection with rows that are computed from the log.
 func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *call.Info) (*skeinv1.VerifyResponse, error) {
-	op, err := s.start(ctx, operator.OperationRequest{
+	op, err := s.startOperation(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Projection: req.GetProjection(),
 		Partitions: req.GetPartitions(), Share: req.GetShare(),
 	})
@@ -68,7 +68,7 @@ func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *cal
 // Repair starts to replace the rows of some partitions of a projection by rows that are computed
 // from the log.
 func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *call.Info) (*skeinv1.RepairResponse, error) {
-	op, err := s.start(ctx, operator.OperationRequest{
+	op, err := s.startOperation(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: req.GetProjection(),
 		Partitions: req.GetPartitions(), Share: req.GetShare(),
 	})
@@ -79,7 +79,7 @@ func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *cal
 func (s *Service) Rollback(
 	ctx context.Context, req *skeinv1.RollbackRequest, _ *call.Info,
 ) (*skeinv1.RollbackResponse, error) {
-	op, err := s.start(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ROLLBACK, Projection: req.GetProjection()})
+	op, err := s.startOperation(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ROLLBACK, Projection: req.GetProjection()})
 	return &skeinv1.RollbackResponse{Operation: op}, err
 }
 
@@ -90,7 +90,7 @@ func (s *Service) TakeSnapshot(
 	o := operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT, Projections: req.GetProjections(), Name: req.GetName(),
 	}
-	op, err := s.start(ctx, o)
+	op, err := s.startOperation(ctx, o)
 	return &skeinv1.TakeSnapshotResponse{Operation: op}, err
 }
 
@@ -102,7 +102,7 @@ func (s *Service) EraseUser(
 	if req.GetUserId() != "" {
 		users = []string{req.GetUserId()}
 	}
-	op, err := s.start(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: users})
+	op, err := s.startOperation(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: users})
 	return &skeinv1.EraseUserResponse{Operation: op}, err
 }
 

@@ -41,9 +41,9 @@ func (s *Service) GetStatus(
 		return nil, err
 	}
 	// The answer has the state of all projections, so each of them must contain what is demanded.
-	for _, store := range s.All {
+	for _, projection := range s.All {
 		for _, d := range []views.Demand{atLeast, token} {
-			if err := s.Await(ctx, store, d); err != nil {
+			if err := s.Await(ctx, projection, d); err != nil {
 				return nil, err
 			}
 		}
@@ -60,8 +60,8 @@ func (s *Service) GetStatus(
 	}
 	now := time.Now()
 	position := s.Log.Position(res.GetLog().GetLastSequence()) // the oldest of all projections, in the end
-	for _, store := range s.All {
-		st := s.StatusOf(store)
+	for _, projection := range s.All {
+		st := s.StatusOf(projection)
 		p := projectionStatus(st, now)
 		p.Position = s.Log.Position(st.Cursor.Seq).String()
 		res.Projections = append(res.Projections, p)

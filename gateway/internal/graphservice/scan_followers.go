@@ -53,7 +53,7 @@ func (s *Service) ScanFollowers(
 	for isFirst := true; ; isFirst = false {
 		var info call.Info
 		var res *skeinv1.ScanFollowersResponse
-		res, cursor, err = s.scanPart(ctx, &info, l, cursor, atLeast, token)
+		res, cursor, err = s.readScanPart(ctx, &info, l, cursor, atLeast, token)
 		if err != nil {
 			return err
 		}
@@ -74,8 +74,8 @@ func (s *Service) ScanFollowers(
 	}
 }
 
-// scanPart reads the part after a cursor. It also returns the cursor after this part.
-func (s *Service) scanPart(
+// readScanPart reads the part after a cursor. It also returns the cursor after this part.
+func (s *Service) readScanPart(
 	ctx context.Context, info *call.Info, l graph.List, after graph.PageCursor, demands ...views.Demand,
 ) (*skeinv1.ScanFollowersResponse, graph.PageCursor, error) {
 	r, err := s.OpenGraph(ctx, info, demands...)
