@@ -12,23 +12,28 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// AcceptLogHole records in the log that a range of envelopes is lost. A projection stops at such a
-// hole, and continues behind it once the hole is accepted.
+// AcceptLogHole records in the log that a range of envelopes is lost. Projections stop before such
+// a hole, and continue after it once the hole is accepted.
 func (s *Service) AcceptLogHole(
 	ctx context.Context, req *skeinv1.AcceptLogHoleRequest, _ *call.Info,
 ) (*skeinv1.AcceptLogHoleResponse, error) {
-	hole := eventlog.SeqRange{From: req.GetFirstSequence(), To: cmp.Or(req.GetLastSequence(), req.GetFirstSequence())}
-	if err := s.Log.AcceptHole(ctx, hole); err != nil {
-		if errors.Is(err, eventlog.ErrNotMissing) {
-			return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: err.Error()}
-		}
+	// Without a last sequence, only the first one is lost.
+	last := cmp.Or(req.GetLastSequence(), req.GetFirstSequence())
+	err := s.Log.AcceptHole(ctx, eventlog.SeqRange{From: req.GetFirstSequence(), To: last})
+	if errors.Is(err, eventlog.ErrNotMissing) {
+		return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: err.Error()}
+	}
+	if err != nil {
 		return nil, err
 	}
+
 	remaining, err := s.Log.Holes(ctx)
-	return &skeinv1.AcceptLogHoleResponse{AcceptedHoles: holeProtos(s.Log.AcceptedHoles()), Holes: holeProtos(remaining)}, err
+	return &skeinv1.AcceptLogHoleResponse{
+		AcceptedHoles: holeProtos(s.Log.AcceptedHoles()), Holes: holeProtos(remaining),
+	}, err
 }
 
-// ValidateAcceptLogHole checks the range.
+// ValidateAcceptLogHole checks that the sequences are a range.
 func ValidateAcceptLogHole(c *request.Checker, req *skeinv1.AcceptLogHoleRequest) {
 	first := req.GetFirstSequence()
 	last := req.GetLastSequence()

@@ -17,33 +17,38 @@ import (
 // other list has it.
 const operationsList = 0xfa
 
-// startOperation starts an operation. It refuses names of projections that this process does not have.
+// startOperation starts an operation. It refuses projections that this process does not have.
 func (s *Service) startOperation(ctx context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
-	var found []apierror.Violation
+	var violations []apierror.Violation
 	if o.Projection != "" {
-		found = s.appendUnknownProjection(found, "projection", o.Projection)
+		violations = s.appendUnknownProjection(violations, "projection", o.Projection)
 	}
 	for i, name := range o.Projections {
-		found = s.appendUnknownProjection(found, fmt.Sprintf("projections[%d]", i), name)
+		violations = s.appendUnknownProjection(violations, fmt.Sprintf("projections[%d]", i), name)
 	}
-	if len(found) > 0 {
-		return nil, apierror.Invalid(found...)
+	if len(violations) > 0 {
+		return nil, apierror.Invalid(violations...)
 	}
 	return s.Operator.Start(ctx, o)
 }
 
-// appendUnknownProjection appends a violation of the field if this process has no projection with the name.
-func (s *Service) appendUnknownProjection(found []apierror.Violation, field, name string) []apierror.Violation {
+// appendUnknownProjection appends a violation of the field to violations if this process has no
+// projection with the name.
+func (s *Service) appendUnknownProjection(violations []apierror.Violation, field, name string) []apierror.Violation {
 	names := make([]string, 0, len(s.All))
-	for _, store := range s.All {
-		names = append(names, store.Name())
+	for _, projection := range s.All {
+		names = append(names, projection.Name())
 	}
 	if slices.Contains(names, name) {
-		return found
+		return violations
 	}
 	slices.Sort(names)
-	return append(found, apierror.InvalidField(field, "%q is no projection of this service: it has %s", name, strings.Join(names, ", ")))
+	return append(violations, apierror.InvalidField(
+		field, "%q is no projection of this service: it has %s", name, strings.Join(names, ", ")))
 }
+
+// The methods below that start an operation return as soon as it has been accepted, and do not wait
+// for its end. Clients follow it with GetOperation or WatchOperation.
 
 // StartRebuild starts to build a new generation of a projection from the log.
 func (s *Service) StartRebuild(
@@ -65,7 +70,7 @@ func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *cal
 	return &skeinv1.VerifyResponse{Operation: op}, err
 }
 
-// Repair starts to replace the rows of some partitions of a projection by rows that are computed
+// Repair starts to replace the rows of some partitions of a projection with rows that are computed
 // from the log.
 func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *call.Info) (*skeinv1.RepairResponse, error) {
 	op, err := s.startOperation(ctx, operator.OperationRequest{
@@ -79,7 +84,9 @@ func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *cal
 func (s *Service) Rollback(
 	ctx context.Context, req *skeinv1.RollbackRequest, _ *call.Info,
 ) (*skeinv1.RollbackResponse, error) {
-	op, err := s.startOperation(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ROLLBACK, Projection: req.GetProjection()})
+	op, err := s.startOperation(ctx, operator.OperationRequest{
+		Kind: skeinv1.OperationKind_OPERATION_KIND_ROLLBACK, Projection: req.GetProjection(),
+	})
 	return &skeinv1.RollbackResponse{Operation: op}, err
 }
 
@@ -87,10 +94,9 @@ func (s *Service) Rollback(
 func (s *Service) TakeSnapshot(
 	ctx context.Context, req *skeinv1.TakeSnapshotRequest, _ *call.Info,
 ) (*skeinv1.TakeSnapshotResponse, error) {
-	o := operator.OperationRequest{
+	op, err := s.startOperation(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT, Projections: req.GetProjections(), Name: req.GetName(),
-	}
-	op, err := s.startOperation(ctx, o)
+	})
 	return &skeinv1.TakeSnapshotResponse{Operation: op}, err
 }
 
@@ -106,7 +112,7 @@ func (s *Service) EraseUser(
 	return &skeinv1.EraseUserResponse{Operation: op}, err
 }
 
-// GetOperation returns the present state of an operation.
+// GetOperation returns the current state of an operation.
 func (s *Service) GetOperation(
 	ctx context.Context, req *skeinv1.GetOperationRequest, _ *call.Info,
 ) (*skeinv1.GetOperationResponse, error) {
@@ -114,7 +120,7 @@ func (s *Service) GetOperation(
 	return &skeinv1.GetOperationResponse{Operation: op}, err
 }
 
-// CancelOperation asks an operation to end.
+// CancelOperation asks an operation to end, and returns its state after that.
 func (s *Service) CancelOperation(
 	ctx context.Context, req *skeinv1.CancelOperationRequest, _ *call.Info,
 ) (*skeinv1.CancelOperationResponse, error) {
@@ -122,9 +128,9 @@ func (s *Service) CancelOperation(
 	return &skeinv1.CancelOperationResponse{Operation: op}, err
 }
 
-// ListOperations returns a page of operations, the latest first. Ids of operations rise with the
-// time of their start, and a page continues before the last id of the page before. So operations
-// that are started meanwhile shift no page.
+// ListOperations returns a page of operations, the latest first. The cursor in the page token is
+// the id of the last operation of the page. A later operation has a higher id, so operations that
+// start between two pages do not shift the second page.
 func (s *Service) ListOperations(
 	ctx context.Context, req *skeinv1.ListOperationsRequest, _ *call.Info,
 ) (*skeinv1.ListOperationsResponse, error) {
@@ -137,9 +143,11 @@ func (s *Service) ListOperations(
 	if err != nil {
 		return nil, err
 	}
+
 	res := &skeinv1.ListOperationsResponse{Operations: operations}
 	if hasMore {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Cursor: []byte(operations[len(operations)-1].GetOperationId())})
+		last := operations[len(operations)-1].GetOperationId()
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Cursor: []byte(last)})
 	}
 	return res, nil
 }

@@ -1,9 +1,10 @@
-// Package adminservice answers AdminService. Operators of the service call it, not products.
+// Package adminservice answers AdminService, which the people who operate the service call, and not
+// the products that use it.
 //
 //	status.go        GetStatus: the state of the log and of every projection
 //	accept_hole.go   AcceptLogHole: continue although the log has lost envelopes
-//	drain_node.go    DrainNode: take the partitions away from a node of the cluster
-//	operations.go    operations, such as rebuilds and snapshots, which an [operator.Operator] carries out
+//	drain_node.go    DrainNode: assign no partitions to a node of the cluster
+//	operations.go    operations, such as rebuilds and snapshots, which an [operator.Operator] runs
 package adminservice
 
 import (
@@ -23,15 +24,17 @@ type Service struct {
 
 // Options has what AdminService needs in addition to the stores.
 type Options struct {
-	// Operator carries out operations. If it is nil, the methods about operations are not mounted.
+	// Operator runs operations. If it is nil, the methods about operations are not mounted.
 	Operator operator.Operator
 	// Report adds to the answers of GetStatus what only the process knows. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
-	// Drain stops assigning partitions to the named node of the cluster, or resumes it if on is
-	// false. It is nil outside of a cluster.
-	Drain   func(ctx context.Context, name string, on bool) error
+	// Drain stops assigning partitions to the named node of the cluster. If drain is false, it
+	// resumes assigning them. Drain is nil outside of a cluster.
+	Drain func(ctx context.Context, node string, drain bool) error
+	// Metrics has the counts of feed reads, which GetStatus returns.
 	Metrics *metrics.Metrics
-	Growth  *metrics.Growth
+	// Growth forecasts when the log will be full.
+	Growth *metrics.Growth
 }
 
 // New returns a service that reads from the stores of v.

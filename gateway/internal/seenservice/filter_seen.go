@@ -17,15 +17,16 @@ import (
 const MaxCandidates = 10_000
 
 // ValidateFilterSeen checks by hand what the rules of the proto say, because this call is frequent
-// and large and the rules are slow.
+// and large, and evaluating the rules is slow.
 func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 	var c request.Checker
 	c.RequireAtMost("item_ids", len(req.GetItemIds()), MaxCandidates)
 	c.RequireAtMost("numeric_ids", len(req.GetNumericIds()), MaxCandidates)
 	c.RequirePosition(req.GetAtLeast())
 	if len(c.Violations) > 0 {
-		return c.Violations
+		return c.Violations // before the ids, which are too many to check if a list is too long
 	}
+
 	if len(req.GetItemIds()) > 0 && len(req.GetNumericIds()) > 0 {
 		c.Refuse("item_ids", "or numeric_ids must be given, not both")
 	}
@@ -52,13 +53,16 @@ func (s *Service) FilterSeen(
 	defer r.Close()
 
 	question := seen.Question{
-		User: req.GetUserId(), Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed(),
+		User:         req.GetUserId(),
+		Window:       int(req.GetWindowMonths()),
+		IgnoreServed: req.GetIgnoreServed(),
 	}
 	candidates := views.Candidates{Items: req.GetItemIds(), Numeric: req.GetNumericIds()}
 	unseen, months, err := r.Unseen(question, candidates)
 	if err != nil {
 		return nil, err
 	}
+
 	s.metrics.Seen.Count(metrics.ByFilter, candidates.Len(), len(unseen), months)
 	return &skeinv1.FilterSeenResponse{UnseenIndexes: unseen, MonthsRead: int32(months), Position: r.Position}, nil
 }

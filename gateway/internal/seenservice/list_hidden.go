@@ -34,6 +34,7 @@ func (s *Service) ListHidden(
 	}
 	items, next, err := r.Hidden(ctx, req.GetUserId(), start.Cursor, start.Size)
 	if errors.Is(err, seen.ErrHiddenCursor) {
+		// The token has a valid signature, but a cursor that this projection did not make.
 		return nil, start.Token.BadTokenError(pagetoken.ErrDamaged)
 	}
 	if err != nil {
@@ -46,7 +47,9 @@ func (s *Service) ListHidden(
 
 	times := call.NewTimes(len(items))
 	res := &skeinv1.ListHiddenResponse{
-		Entries: make([]*skeinv1.HiddenEntry, len(items)), TotalSize: call.Count(total), Position: r.Position,
+		Entries:   make([]*skeinv1.HiddenEntry, len(items)),
+		TotalSize: call.Count(total),
+		Position:  r.Position,
 	}
 	for i, item := range items {
 		res.Entries[i] = &skeinv1.HiddenEntry{ItemId: item.Item, HideTime: times.Next(item.Since)}

@@ -21,6 +21,7 @@ func (s *Service) ListServed(
 		return nil, err
 	}
 	defer r.Close()
+
 	items, err := r.Served(req.GetUserId())
 	if err != nil {
 		return nil, err

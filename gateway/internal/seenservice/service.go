@@ -13,5 +13,5 @@ type Service struct {
 	metrics *metrics.Metrics
 }
 
-// New returns a service that reads the stores of v, which must have the seen store.
+// New returns a service that reads the stores of v. v must have the seen store.
 func New(v *views.Views, m *metrics.Metrics) *Service { return &Service{v, m} }
