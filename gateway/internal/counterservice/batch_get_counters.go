@@ -14,18 +14,20 @@ import (
 )
 
 // ValidateBatchGetCounters checks by hand what the rules of the proto say, because this call is
-// frequent and the rules are slow.
+// frequent and evaluating the rules is slow.
 func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
 	var c request.Checker
 	c.RequireLength("keys", len(req.GetKeys()), 1)
 	c.RequirePosition(req.GetAtLeast())
 	c.RequireAtMost("reaction_kinds", len(req.GetReactionKinds()), counters.MaxKinds)
 	if len(c.Violations) > 0 {
-		return c.Violations
+		return c.Violations // before the items of the lists, which may be too many to check
 	}
+
 	for i, kind := range req.GetReactionKinds() {
 		if kind == "" || !events.IsReaction(kind) || events.IsPrivateReaction(kind) {
-			c.RefuseAt("reaction_kinds", i, "", "must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds are not counted")
+			c.RefuseAt("reaction_kinds", i, "",
+				"must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds are not counted")
 		}
 	}
 	for i, k := range req.GetKeys() {
@@ -57,7 +59,7 @@ func (s *Service) BatchGetCounters(
 	}
 	defer r.Close()
 	opened := []*views.StoreView{&r.StoreView}
-	// Counts of items need no view of the graph.
+
 	var relations *views.Graph // nil if no key needs it
 	if needsGraph(req.GetKeys()) {
 		relations, err = s.OpenGraph(ctx, info, atLeast)
@@ -72,8 +74,11 @@ func (s *Service) BatchGetCounters(
 	for i, name := range req.GetReactionKinds() {
 		kinds[i] = events.ReactionOf(name)
 	}
-	counts := make([]skeinv1.Counters, len(req.GetKeys()))
-	res := &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(counts)), Position: views.OldestPosition(opened...)}
+	counts := make([]skeinv1.Counters, len(req.GetKeys())) // one allocation for all keys
+	res := &skeinv1.BatchGetCountersResponse{
+		Counters: make([]*skeinv1.Counters, len(counts)),
+		Position: views.OldestPosition(opened...),
+	}
 	for i, key := range req.GetKeys() {
 		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
@@ -86,8 +91,8 @@ func (s *Service) BatchGetCounters(
 	return res, nil
 }
 
-// needsGraph reports whether any of the keys is a user or board, whose followers and boards the
-// graph counts.
+// needsGraph reports whether any of the keys is a user or board, because the graph counts their
+// followers and boards.
 func needsGraph(keys []*skeinv1.CounterKey) bool {
 	return slices.ContainsFunc(keys, func(k *skeinv1.CounterKey) bool {
 		_, isItem := k.GetTarget().(*skeinv1.CounterKey_ItemId)
@@ -95,9 +100,11 @@ func needsGraph(keys []*skeinv1.CounterKey) bool {
 	})
 }
 
-// fillCounts sets the counts that apply to the key. kinds are the kinds of reactions that the
+// fillCounts sets in to the counts that apply to the key. kinds are the kinds of reactions that the
 // request asks for.
-func fillCounts(r *views.Counters, relations *views.Graph, key *skeinv1.CounterKey, kinds []string, to *skeinv1.Counters) error {
+func fillCounts(
+	r *views.Counters, relations *views.Graph, key *skeinv1.CounterKey, kinds []string, to *skeinv1.Counters,
+) error {
 	switch t := key.GetTarget().(type) {
 	case *skeinv1.CounterKey_UserId:
 		counts, err := r.UserCounts(t.UserId)
@@ -138,7 +145,9 @@ func fillCounts(r *views.Counters, relations *views.Graph, key *skeinv1.CounterK
 		}
 		to.Reactions = make([]*skeinv1.ReactionCount, len(reactions))
 		for i, reaction := range reactions {
-			to.Reactions[i] = &skeinv1.ReactionCount{Kind: events.ReactionName(reaction.Kind), Count: call.Count(reaction.Count)}
+			to.Reactions[i] = &skeinv1.ReactionCount{
+				Kind: events.ReactionName(reaction.Kind), Count: call.Count(reaction.Count),
+			}
 		}
 	}
 	return nil

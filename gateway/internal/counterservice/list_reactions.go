@@ -53,7 +53,7 @@ func (s *Service) ListReactions(
 		return nil, start.Token.TokenError(err)
 	}
 
-	entries := make([]skeinv1.ReactionEntry, len(items))
+	entries := make([]skeinv1.ReactionEntry, len(items)) // one allocation for all items
 	times := call.NewTimes(len(items))
 	res := &skeinv1.ListReactionsResponse{Entries: make([]*skeinv1.ReactionEntry, len(items)), Position: r.Position}
 	for i, item := range items {

@@ -12,8 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// maxReactorReads is how many parts of the list one page may read. It reads more than one if blocks
-// leave users out.
+// maxReactorReads is how many parts of the list ListReactors reads for one page at most. It reads
+// more than one if users of the first part are left out because of blocks.
 const maxReactorReads = 8
 
 // reactorsList is the kind of list in the page tokens of ListReactors. It never changes, and no
@@ -34,10 +34,10 @@ func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) 
 
 // ListReactors returns a page of the users who reacted to an item with a kind.
 //
-// The counters have the list, and the graph says whom a block separates from the viewer. In a
-// cluster, a call with a viewer is answered by a node that holds the viewer's edges; it asks
-// another node for the list of the item. A call without a viewer needs no edges, and any node
-// answers it.
+// The counters have the list, and the graph says which users block the viewer or are blocked by the
+// viewer. In a cluster, a node that holds the viewer's edges in the graph answers a call with a
+// viewer, and asks another node for the list of the item. A call without a viewer needs no edges,
+// so any node answers it.
 func (s *Service) ListReactors(
 	ctx context.Context, req *skeinv1.ListReactorsRequest, info *call.Info,
 ) (*skeinv1.ListReactorsResponse, error) {
@@ -63,15 +63,16 @@ func (s *Service) ListReactors(
 		defer relations.Close()
 		opened = append(opened, &relations.StoreView)
 	}
+
 	// This comes after both stores were opened, because a call may not wait for a store while it
 	// holds a place for a long page.
 	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return nil, err
 	}
 
-	// If blocks leave users out, the page continues the list until it is full. The number of reads
-	// is limited, because a viewer may be separated from any number of users; the page then has
-	// fewer entries.
+	// If users are left out because of blocks, continue with the next part of the list until the
+	// page is full. The number of reads is limited, because the viewer may have blocks with all
+	// users of the list. At the limit, the page has fewer entries, and a token for the rest.
 	var visible []counters.Reactor
 	var total int64
 	next := counters.PageCursor(start.Cursor)
@@ -85,6 +86,7 @@ func (s *Service) ListReactors(
 		if err != nil {
 			return nil, start.Token.TokenError(err)
 		}
+
 		visible, err = appendVisible(ctx, visible, part.Reactors, relations, req.GetViewerId())
 		if err != nil {
 			return nil, err
@@ -95,11 +97,12 @@ func (s *Service) ListReactors(
 		}
 	}
 
-	entries := make([]skeinv1.ReactorEntry, len(visible))
+	entries := make([]skeinv1.ReactorEntry, len(visible)) // one allocation for all reactors
 	times := call.NewTimes(len(visible))
 	res := &skeinv1.ListReactorsResponse{
-		Entries: make([]*skeinv1.ReactorEntry, len(visible)), TotalSize: call.Count(total),
-		Position: views.OldestPosition(opened...),
+		Entries:   make([]*skeinv1.ReactorEntry, len(visible)),
+		TotalSize: call.Count(total),
+		Position:  views.OldestPosition(opened...),
 	}
 	for i, reactor := range visible {
 		entries[i].UserId = reactor.User
@@ -107,13 +110,15 @@ func (s *Service) ListReactors(
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.NewestPosition(opened...), Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{
+			List: list, Position: views.NewestPosition(opened...), Cursor: next,
+		})
 	}
 	return res, nil
 }
 
-// appendVisible appends the reactors whom no block separates from the viewer, in either direction.
-// If relations is nil, it appends all of them.
+// appendVisible appends to visible the reactors who neither block the viewer nor are blocked by the
+// viewer. If relations is nil, it appends all of them.
 func appendVisible(
 	ctx context.Context, visible, reactors []counters.Reactor, relations *views.Graph, viewer string,
 ) ([]counters.Reactor, error) {

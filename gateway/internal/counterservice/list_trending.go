@@ -25,8 +25,8 @@ func ValidateListTrending(c *request.Checker, req *skeinv1.ListTrendingRequest) 
 	}
 }
 
-// scopeOf returns whose items the list has (those of an owner, of a board, or all), for the query
-// and as the name of the list in tokens.
+// scopeOf returns whose items a request asks for: those of an owner, those of a board, or all. It
+// returns them as the scope of the query, and as the id that the page tokens of the list have.
 func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, pagetoken.ListID) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:
@@ -68,7 +68,7 @@ func (s *Service) ListTrending(
 	}
 	s.metrics.TrendingRows.Observe(float64(r.RowsRead()))
 
-	trending := make([]skeinv1.TrendingItem, len(items))
+	trending := make([]skeinv1.TrendingItem, len(items)) // one allocation for all items
 	res := &skeinv1.ListTrendingResponse{Items: make([]*skeinv1.TrendingItem, len(items)), Position: r.Position}
 	for i, item := range items {
 		trending[i].ItemId = item.Item

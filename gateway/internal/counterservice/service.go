@@ -1,6 +1,6 @@
 // Package counterservice answers CounterService: counts of users, boards and items, reactions and
-// those who reacted, and items by heat. It reads the counters projection. Counts of followers and
-// boards come from the graph projection, as do blocks.
+// the users who reacted, and items by heat. It reads the counters projection, and for counts of
+// followers and boards, and for blocks, also the graph projection.
 package counterservice
 
 import (
@@ -14,5 +14,5 @@ type Service struct {
 	metrics *metrics.Metrics
 }
 
-// New returns a service that reads the stores of v, which must have the counters.
+// New returns a service that reads the stores of v. v must have the counters store.
 func New(v *views.Views, m *metrics.Metrics) *Service { return &Service{v, m} }

@@ -12,7 +12,7 @@ import (
 )
 
 // ValidateCheckFollows checks by hand what the rules of the proto say, because this call is
-// frequent and the rules are slow.
+// frequent and evaluating the rules is slow.
 func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
 	var c request.Checker
 	c.RequireLength("pairs", len(req.GetPairs()), 1)
@@ -20,7 +20,8 @@ func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation
 	if len(c.Violations) > 0 {
 		return c.Violations
 	}
-	// The limits of the lists were checked first, so the number of violations is bounded.
+
+	// The length of the list was checked first, so the number of violations is bounded.
 	for i, p := range req.GetPairs() {
 		c.RequireIDAt("pairs", i, ".user_id", p.GetUserId())
 		switch t := p.GetTarget().(type) {
@@ -44,15 +45,21 @@ func (s *Service) CheckFollows(
 		return nil, err
 	}
 	defer r.Close()
-	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs())), Position: r.Position}
+
+	res := &skeinv1.CheckFollowsResponse{
+		Kinds: make([]skeinv1.FollowKind, len(req.GetPairs())), Position: r.Position,
+	}
 	return res, views.RunUntilResolved(ctx, func() error { return checkFollows(ctx, r, req, res) }, &r.StoreView)
 }
 
-// checkFollows sets the kinds and times in res. It may run several times for one call, and
-// overwrites all of them each time.
-func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse) (err error) {
+// checkFollows sets the kinds and times in res. It may run several times for one call, and each run
+// overwrites all of them.
+func checkFollows(
+	ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse,
+) (err error) {
 	pairs := req.GetPairs()
-	// A second run over the same answer needs a new Times, which gives each timestamp only once.
+
+	// These are made anew in each run, because times hands out each timestamp only once.
 	var times *call.Times
 	var followTimes []skeinv1.FollowTime // one allocation for all pairs
 	if req.GetIncludeTimes() {
@@ -60,10 +67,12 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 		followTimes = make([]skeinv1.FollowTime, len(pairs))
 		res.FollowTimes = make([]*skeinv1.FollowTime, len(pairs))
 	}
+
 	for i, p := range pairs {
 		if err := call.CheckCanceled(ctx, i); err != nil {
 			return err
 		}
+
 		var f graph.Follow
 		if b := p.GetBoard(); b != nil {
 			f, err = r.BoardFollow(p.GetUserId(), b.GetOwnerId(), b.GetBoardId())
@@ -77,7 +86,7 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 		res.Kinds[i] = FollowKinds[f.Kind]
 		if times != nil {
 			res.FollowTimes[i] = &followTimes[i]
-			if f.Kind != graph.None {
+			if f.Kind != graph.None { // otherwise the entry of the pair has no time
 				followTimes[i].Time = times.Next(f.Since)
 			}
 		}
@@ -85,7 +94,7 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 	return nil
 }
 
-// FollowKinds maps the kinds of follows in the graph to those of the API.
+// FollowKinds has the kind of the API for each [graph.FollowKind].
 var FollowKinds = [...]skeinv1.FollowKind{
 	graph.None:     skeinv1.FollowKind_FOLLOW_KIND_NONE,
 	graph.Explicit: skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,

@@ -14,8 +14,8 @@ func ValidateBatchGetFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollo
 	c.RequireBoards("boards", req.GetBoards())
 }
 
-// BatchGetFollowCounts returns the counts of the users, and those of the boards, in the order of
-// the request.
+// BatchGetFollowCounts returns the counts of the users and the counts of the boards, both in the
+// order of the request.
 func (s *Service) BatchGetFollowCounts(
 	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, info *call.Info,
 ) (*skeinv1.BatchGetFollowCountsResponse, error) {

@@ -25,6 +25,7 @@ func (s *Service) ListBoardFollowers(
 	case skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS:
 		kind = graph.BoardExcluders
 	}
+
 	l := graph.List{Kind: kind, User: req.GetBoard().GetOwnerId(), Board: req.GetBoard().GetBoardId()}
 	p, err := s.readPage(ctx, l, req, info)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// listOfKind returns the list for a kind of follows: both, explicit or implicit. The rules of the
-// proto refuse other kinds.
+// listOfKind selects one of three lists by the kind of follows that a request asks for: both kinds
+// (if the request names none), explicit or implicit ones. The rules of the proto refuse all other
+// kinds.
 func listOfKind(kind skeinv1.FollowKind, both, explicit, implicit graph.ListKind) graph.ListKind {
 	switch kind {
 	case skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT:
@@ -41,6 +42,7 @@ func (s *Service) ListFollowing(
 	case events.SettingNotify:
 		kind = graph.Notifying
 	}
+
 	p, err := s.readPage(ctx, graph.List{Kind: kind, User: req.GetUserId()}, req, info)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,8 @@ func ValidateListMutuals(c *request.Checker, req *skeinv1.ListMutualsRequest) {
 	c.RequireID("user_id", req.GetUserId())
 }
 
-// ListMutuals returns a page of the users whom the viewer follows and who follow the user.
+// ListMutuals returns a page of the users whom the viewer follows and who follow the user. The
+// answer has no total size, because the graph does not count these users.
 func (s *Service) ListMutuals(
 	ctx context.Context, req *skeinv1.ListMutualsRequest, info *call.Info,
 ) (*skeinv1.ListMutualsResponse, error) {

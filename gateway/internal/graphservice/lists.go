@@ -17,18 +17,21 @@ import (
 type page struct {
 	entries   []graph.Entry
 	nextToken string // empty on the last page
-	total     uint32
+	total     uint32 // the length of the whole list; 0 for mutuals, which are not counted
 	position  string
 }
 
-// ListIDOf returns the name of a list in page tokens.
+// ListIDOf returns the id that the page tokens of a list have.
 func ListIDOf(l graph.List) pagetoken.ListID {
 	return pagetoken.NewListID(byte(l.Kind), l.User, l.Board, l.Peer)
 }
 
-// readPage reads the page of a list that a request asks for. The page contains the position of the
-// page before it, so a session does not shift (I9).
-func (s *Service) readPage(ctx context.Context, l graph.List, req views.ListRequest, info *call.Info) (p page, err error) {
+// readPage reads the page of a list that a request asks for. It reads at the position of the page
+// before it, or at a later one, so that an entry that was removed by then does not appear again
+// (I9).
+func (s *Service) readPage(
+	ctx context.Context, l graph.List, req views.ListRequest, info *call.Info,
+) (p page, err error) {
 	id := ListIDOf(l)
 	start, err := s.StartPage(req, id)
 	if err != nil {
@@ -64,10 +67,10 @@ func (s *Service) readPage(ctx context.Context, l graph.List, req views.ListRequ
 	return p, nil
 }
 
-// followEntries returns entries as answers have them. All of them share one allocation.
+// followEntries returns entries of lists of follows as answers have them.
 func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
 	list := make([]*skeinv1.FollowEntry, len(entries))
-	follows := make([]skeinv1.FollowEntry, len(entries))
+	follows := make([]skeinv1.FollowEntry, len(entries)) // one allocation for all entries
 	times := call.NewTimes(len(entries))
 	for i, e := range entries {
 		list[i] = &follows[i]
@@ -85,7 +88,9 @@ func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
 	times := call.NewTimes(len(entries))
 	for i, e := range entries {
 		list[i] = &skeinv1.BoardEntry{
-			Board: &skeinv1.Board{OwnerId: e.User, BoardId: e.Board}, Time: times.Next(e.Since), Title: e.Title,
+			Board: &skeinv1.Board{OwnerId: e.User, BoardId: e.Board},
+			Time:  times.Next(e.Since),
+			Title: e.Title,
 		}
 	}
 	return list
@@ -98,12 +103,14 @@ func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
 		return nil
 	}
 	return &skeinv1.FollowSettings{
-		HideRepins: s.Has(events.SettingHideRepins), Notify: s.Has(events.SettingNotify), Favorite: s.Has(events.SettingFavorite),
+		HideRepins: s.Has(events.SettingHideRepins),
+		Notify:     s.Has(events.SettingNotify),
+		Favorite:   s.Has(events.SettingFavorite),
 	}
 }
 
-// SettingOf returns the setting that the field only of a request names, or 0 if the field is not
-// set.
+// SettingOf returns the setting to which the field "only" restricts a list of follows, or 0 if the
+// field is not set.
 func SettingOf(only skeinv1.FollowSetting) events.FollowSettings {
 	switch only {
 	case skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE:

@@ -32,6 +32,7 @@ func (s *Service) BatchGetRelationships(
 	res := &skeinv1.BatchGetRelationshipsResponse{
 		Relationships: make([]*skeinv1.Relationship, len(users)), Position: r.Position,
 	}
+
 	times := call.NewTimes(len(users))
 	for i, user := range users {
 		if err := call.CheckCanceled(ctx, i); err != nil {
@@ -41,12 +42,15 @@ func (s *Service) BatchGetRelationships(
 		if err != nil {
 			return nil, err
 		}
+
 		res.Relationships[i] = &skeinv1.Relationship{
 			UserId:     user,
 			Following:  FollowKinds[rel.Following.Kind],
 			FollowedBy: FollowKinds[rel.FollowedBy.Kind],
-			Blocking:   rel.Blocking, BlockedBy: rel.BlockedBy, Muting: rel.Muting,
-			Settings: FollowSettingsOf(rel.Settings),
+			Blocking:   rel.Blocking,
+			BlockedBy:  rel.BlockedBy,
+			Muting:     rel.Muting,
+			Settings:   FollowSettingsOf(rel.Settings),
 		}
 		if rel.MuteUntil != 0 {
 			res.Relationships[i].MuteUntil = timestamppb.New(rel.MuteUntil.Time())

@@ -21,19 +21,20 @@ func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest
 	c.RequireID("user_id", req.GetUserId())
 }
 
-// scanPartSize is how many entries one message of a scan has.
-const scanPartSize = 1000
+// maxScanPart is how many entries one message of a scan has at most.
+const maxScanPart = 1000
 
-// endCursor returns the cursor after the last entry of any list. The last message of a scan has a
-// resume token, too, and its cursor is this one. It sorts after the oldest time with any id, and no
-// entry has it as its sort key.
+// endCursor returns the cursor in the resume token of the last message of a scan. It sorts after
+// all entries, and no entry has it as its sort key: a sort key is the complement of a time in 8
+// bytes and then an id, and the encoding of an id never begins with 0xff.
 func endCursor() graph.PageCursor { return bytes.Repeat([]byte{0xff}, 9) }
 
+// isEnd reports whether a scan has sent its last message.
 func isEnd(c graph.PageCursor) bool { return bytes.Equal(c, endCursor()) }
 
-// ScanFollowers sends all followers of a user or board, in parts. Each part is read from a view of
-// its own, which is closed before the part is sent. So a slow client holds one part in memory, and
-// no view of the store.
+// ScanFollowers sends all followers of a user or board, in parts. It reads each part from a new
+// view, and closes the view before it sends the part. So while it waits for a slow client, it holds
+// one part in memory, but no view of the store.
 func (s *Service) ScanFollowers(
 	ctx context.Context, req *skeinv1.ScanFollowersRequest, out call.Stream[skeinv1.ScanFollowersResponse],
 ) error {
@@ -57,6 +58,7 @@ func (s *Service) ScanFollowers(
 		if err != nil {
 			return err
 		}
+
 		if isFirst {
 			out.SetLag(info.Lag) // a header, which can be sent only before the first message
 		}
@@ -66,6 +68,7 @@ func (s *Service) ScanFollowers(
 		if isEnd(cursor) {
 			return nil
 		}
+
 		// Send notices only that the client has gone away, and not that the server stops or that
 		// the caller has lost its rights.
 		if err := context.Cause(ctx); err != nil {
@@ -74,7 +77,9 @@ func (s *Service) ScanFollowers(
 	}
 }
 
-// readScanPart reads the part after a cursor. It also returns the cursor after this part.
+// readScanPart reads the part after a cursor. It also returns the cursor of the next part, or
+// endCursor after the last part. The node that holds the user or board has all rows of the list, so
+// no other node must be asked.
 func (s *Service) readScanPart(
 	ctx context.Context, info *call.Info, l graph.List, after graph.PageCursor, demands ...views.Demand,
 ) (*skeinv1.ScanFollowersResponse, graph.PageCursor, error) {
@@ -84,11 +89,11 @@ func (s *Service) readScanPart(
 	}
 	defer r.Close()
 
-	// A client may resume with the token of the last message, and then gets an empty part.
+	// A client may resume with the token of the last message. It then gets an empty part.
 	var entries []graph.Entry
 	next := endCursor()
 	if !isEnd(after) {
-		entries, next, err = r.List(ctx, l, after, scanPartSize)
+		entries, next, err = r.List(ctx, l, after, maxScanPart)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -2,8 +2,8 @@
 // relations, and their counts. Each answer is read from one view of the graph projection, that is,
 // at one position of the log.
 //
-// Methods about given users and boards have a file each. Methods that return pages are in
-// list_users.go and list_boards.go; lists.go reads a page.
+// Each method about given users and boards has a file of its own. Methods that return pages of
+// lists are in list_users.go and list_boards.go. lists.go reads the pages.
 package graphservice
 
 import (
