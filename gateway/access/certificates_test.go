@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// shake makes a handshake and returns the server's certificate.
-func shake(t *testing.T, server, client *tls.Config) (serial string, err error) {
+// handshake makes a handshake and returns the server's certificate.
+func handshake(t *testing.T, server, client *tls.Config) (serial string, err error) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 	trusting := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool, Certificates: certs, MinVersion: tls.VersionTLS12}
 	}
-	first, err := shake(t, c.Config(), trusting(good))
+	first, err := handshake(t, c.Config(), trusting(good))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,34 +57,34 @@ func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 		"no certificate":         trusting(),
 		"of another authority":   trusting(bad),
 		"an old version of TLS":  {RootCAs: ca.Pool, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS11},
-		"a server's certificate": trusting(mustLoad(t, cert, key)),
+		"a server's certificate": trusting(mustLoadPair(t, cert, key)),
 	} {
-		if _, err := shake(t, c.Config(), client); err == nil {
+		if _, err := handshake(t, c.Config(), client); err == nil {
 			t.Errorf("%s: let in", name)
 		}
 	}
 	// A half-written pair leaves the previous, and the whole one takes its place.
 	next := t.TempDir()
 	newCert, newKey := ca.Server(next)
-	move(t, newCert, cert)
+	mustRename(t, newCert, cert)
 	c.config.current(afterChecks(1))
-	if serial, err := shake(t, c.Config(), trusting(good)); err != nil || serial != first {
+	if serial, err := handshake(t, c.Config(), trusting(good)); err != nil || serial != first {
 		t.Errorf("%s, %v", serial, err)
 	}
-	move(t, newKey, key)
+	mustRename(t, newKey, key)
 	c.config.current(afterChecks(2))
-	if serial, err := shake(t, c.Config(), trusting(good)); err != nil || serial == first {
+	if serial, err := handshake(t, c.Config(), trusting(good)); err != nil || serial == first {
 		t.Errorf("%s, %v", serial, err)
 	}
 	// An authority that is no longer trusted.
-	move(t, stranger.File, ca.File)
+	mustRename(t, stranger.File, ca.File)
 	c.config.current(afterChecks(3))
-	if _, err := shake(t, c.Config(), trusting(good)); err == nil {
+	if _, err := handshake(t, c.Config(), trusting(good)); err == nil {
 		t.Error("a client of the previous authority is let in")
 	}
 }
 
-func mustLoad(t *testing.T, cert, key string) tls.Certificate {
+func mustLoadPair(t *testing.T, cert, key string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -93,7 +93,7 @@ func mustLoad(t *testing.T, cert, key string) tls.Certificate {
 	return pair
 }
 
-func move(t *testing.T, from, to string) {
+func mustRename(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.Rename(from, to); err != nil {
 		t.Fatal(err)

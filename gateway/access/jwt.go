@@ -29,12 +29,12 @@ type claims struct {
 
 // verify verifies a JWT, and returns its caller and the time until which the token is valid, which
 // includes the leeway. It does not read the claims before it has verified the signature.
-func (i issuer) verify(all *keys, text string, now time.Time) (Caller, time.Time, error) {
+func (i issuer) verify(keys *keySet, text string, now time.Time) (Caller, time.Time, error) {
 	parsed, err := jwt.ParseSigned(text, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
 		return Caller{}, time.Time{}, ErrInvalid
 	}
-	key, ok := all.find(parsed.Headers[0])
+	key, ok := keys.find(parsed.Headers[0])
 	if !ok {
 		return Caller{}, time.Time{}, ErrInvalid
 	}

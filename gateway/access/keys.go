@@ -20,8 +20,8 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 // supports.
 const minRSABits = 2048
 
-// keys are the public keys of an issuer.
-type keys struct {
+// keySet has the public keys of an issuer.
+type keySet struct {
 	// byID has the keys by their key id.
 	byID map[string]key
 	// onlyKey has the keys for tokens without a key id: the key of each algorithm that has exactly
@@ -40,7 +40,7 @@ type key struct {
 // loadKeys loads a JSON Web Key Set (RFC 7517). It skips keys of other types and for other uses,
 // and fails if no key is left, or if the file has a key that does not belong there, such as a
 // private one.
-func loadKeys(name string) (*keys, error) {
+func loadKeys(name string) (*keySet, error) {
 	data, err := readFile(name)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func loadKeys(name string) (*keys, error) {
 		return nil, fmt.Errorf("%s: no JSON Web Key Set", name)
 	}
 
-	all := &keys{
+	s := &keySet{
 		byID:     map[string]key{},
 		onlyKey:  map[jose.SignatureAlgorithm]key{},
 		verified: newVerifiedTokens(maxVerifiedTokens),
@@ -76,23 +76,23 @@ func loadKeys(name string) (*keys, error) {
 			continue
 		}
 		if jwk.KeyID != "" {
-			if _, isDuplicate := all.byID[jwk.KeyID]; isDuplicate {
+			if _, isDuplicate := s.byID[jwk.KeyID]; isDuplicate {
 				return nil, fmt.Errorf("%s: key %d: its kid is that of a key before", name, i)
 			}
-			all.byID[jwk.KeyID] = k
+			s.byID[jwk.KeyID] = k
 		}
-		if _, hasOther := all.onlyKey[k.algorithm]; hasOther {
+		if _, hasOther := s.onlyKey[k.algorithm]; hasOther {
 			hasSeveralKeys[k.algorithm] = true
 		}
-		all.onlyKey[k.algorithm] = k
+		s.onlyKey[k.algorithm] = k
 	}
-	if len(all.onlyKey) == 0 {
+	if len(s.onlyKey) == 0 {
 		return nil, fmt.Errorf("%s: no key for %v", name, algorithms)
 	}
 	for algorithm := range hasSeveralKeys {
-		delete(all.onlyKey, algorithm)
+		delete(s.onlyKey, algorithm)
 	}
-	return all, nil
+	return s, nil
 }
 
 // usableKey returns a key of the file with its algorithm. The algorithm is empty if the key is of
@@ -127,10 +127,10 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 
 // find returns the public key that must have signed a token with this header, or false if there is
 // none.
-func (all *keys) find(header jose.Header) (any, bool) {
-	k, ok := all.byID[header.KeyID]
+func (s *keySet) find(header jose.Header) (any, bool) {
+	k, ok := s.byID[header.KeyID]
 	if header.KeyID == "" {
-		k, ok = all.onlyKey[jose.SignatureAlgorithm(header.Algorithm)]
+		k, ok = s.onlyKey[jose.SignatureAlgorithm(header.Algorithm)]
 	}
 	return k.public, ok && string(k.algorithm) == header.Algorithm
 }

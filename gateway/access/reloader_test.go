@@ -27,7 +27,7 @@ func mustWriteFile(t *testing.T, file, text string) {
 
 // A file that changes is loaded again once. If it does not load, the previous value stays, and the
 // error is logged once.
-func TestFilesAreReloaded(t *testing.T) {
+func TestChangedFileIsLoadedAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	mustWriteFile(t, file, "one")
 	var log bytes.Buffer
@@ -92,7 +92,7 @@ func TestFilesAreReloaded(t *testing.T) {
 	expect(afterChecks(8), "next", 5)
 }
 
-func TestReloaderNeedsItsFiles(t *testing.T) {
+func TestUnreadableFilesAreRefused(t *testing.T) {
 	if _, err := newReloader("nothing", slog.New(slog.DiscardHandler), func() (*int, error) { return new(int), nil }, "missing"); err == nil {
 		t.Error("no error for a missing file")
 	}

@@ -19,7 +19,7 @@ import (
 // secure as the token. Slow hashes are for secrets that people choose.
 type tokenHash [sha256.Size]byte
 
-// tokens are the lines of a token file. A line has one of these forms:
+// tokenFile has the lines of a token file. A line has one of these forms:
 //
 //	NAME ROLE,… [user=ID] [expires=TIME] sha256:HEX
 //	NAME ROLE,… [user=ID] [expires=TIME] cert:NAME
@@ -27,15 +27,15 @@ type tokenHash [sha256.Size]byte
 // or both sha256 and cert, which binds the token to the certificate. The same name may be on
 // several lines, so that a new token can be added before the old one is removed. Empty lines and
 // lines that begin with # are ignored.
-type tokens struct {
-	byHash map[tokenHash]token
+type tokenFile struct {
+	byHash map[tokenHash]credential
 	// byCert has the lines without sha256, by the name of the certificate. Their callers need no
 	// token.
-	byCert map[string]token
+	byCert map[string]credential
 }
 
-// token is what is known about a token or, for a line without sha256, about a certificate.
-type token struct {
+// credential is what is known about a token or, for a line without sha256, about a certificate.
+type credential struct {
 	caller Caller
 	// expires is zero for a token that does not expire.
 	expires time.Time
@@ -48,38 +48,38 @@ type token struct {
 const maxNameBytes = 256
 
 // loadTokens loads a token file.
-func loadTokens(name string) (*tokens, error) {
+func loadTokens(name string) (*tokenFile, error) {
 	data, err := readFile(name)
 	if err != nil {
 		return nil, err
 	}
-	all := &tokens{byHash: map[tokenHash]token{}, byCert: map[string]token{}}
+	f := &tokenFile{byHash: map[tokenHash]credential{}, byCert: map[string]credential{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		if err := all.addLine(fields); err != nil {
+		if err := f.addLine(fields); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", name, n, err)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return all, nil
+	return f, nil
 }
 
 var errTokenLine = errors.New("want NAME ROLE,… [user=ID] [expires=TIME] and sha256:HEX or cert:NAME or both")
 
 // addLine parses the fields of a line and adds its token. Its errors quote neither hashes nor
 // anything that may be a token in the wrong place.
-func (all *tokens) addLine(fields []string) error {
+func (f *tokenFile) addLine(fields []string) error {
 	if len(fields) < 3 {
 		return errTokenLine
 	}
-	t := token{caller: Caller{Name: fields[0]}}
-	if len(t.caller.Name) > maxNameBytes {
+	c := credential{caller: Caller{Name: fields[0]}}
+	if len(c.caller.Name) > maxNameBytes {
 		return fmt.Errorf("the name is longer than %d bytes", maxNameBytes)
 	}
 	for name := range strings.SplitSeq(fields[1], ",") {
@@ -87,7 +87,7 @@ func (all *tokens) addLine(fields []string) error {
 		if role == 0 {
 			return fmt.Errorf("the second field is not some of %s, with commas between them", AllRoles)
 		}
-		t.caller.Roles |= role
+		c.caller.Roles |= role
 	}
 
 	var hash *tokenHash
@@ -101,12 +101,12 @@ func (all *tokens) addLine(fields []string) error {
 		hasKey[field[:i]] = true
 		switch key, value := field[:i+1], field[i+1:]; key {
 		case "user=":
-			t.caller.User = value
+			c.caller.User = value
 			err = events.ValidateID(value)
 		case "expires=":
-			t.expires, err = time.Parse(time.RFC3339, value)
+			c.expires, err = time.Parse(time.RFC3339, value)
 		case "cert:":
-			t.cert = value
+			c.cert = value
 			if value == "" || len(value) > maxNameBytes {
 				err = fmt.Errorf("a name of 1 to %d bytes", maxNameBytes)
 			}
@@ -119,25 +119,25 @@ func (all *tokens) addLine(fields []string) error {
 			return fmt.Errorf("%s…: %w", field[:i+1], err)
 		}
 	}
-	return all.addToken(t, hash)
+	return f.addCredential(c, hash)
 }
 
-// addToken adds a token under its hash or, without a hash, under the name of its certificate.
-func (all *tokens) addToken(t token, hash *tokenHash) error {
+// addCredential adds a token under its hash or, without a hash, under the name of its certificate.
+func (f *tokenFile) addCredential(c credential, hash *tokenHash) error {
 	if hash != nil {
-		if _, isDuplicate := all.byHash[*hash]; isDuplicate {
+		if _, isDuplicate := f.byHash[*hash]; isDuplicate {
 			return errors.New("its hash stands in a line before")
 		}
-		all.byHash[*hash] = t
+		f.byHash[*hash] = c
 		return nil
 	}
-	if t.cert == "" {
+	if c.cert == "" {
 		return errTokenLine
 	}
-	if _, isDuplicate := all.byCert[t.cert]; isDuplicate {
+	if _, isDuplicate := f.byCert[c.cert]; isDuplicate {
 		return errors.New("its certificate stands in a line before")
 	}
-	all.byCert[t.cert] = t
+	f.byCert[c.cert] = c
 	return nil
 }
 
@@ -180,8 +180,8 @@ func NewToken(c Caller, expires time.Time) (secret, line string, err error) {
 	if strings.HasPrefix(c.Name, "#") || len(strings.Fields(line)) != len(fields) {
 		return "", "", errors.New("a name has 1 to 256 bytes without spaces, and does not begin with #")
 	}
-	all := &tokens{byHash: map[tokenHash]token{}}
-	if err := all.addLine(strings.Fields(line)); err != nil {
+	f := &tokenFile{byHash: map[tokenHash]credential{}}
+	if err := f.addLine(strings.Fields(line)); err != nil {
 		return "", "", err
 	}
 	return secret, line, nil

@@ -27,8 +27,8 @@ ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &tokens{
-		byHash: map[tokenHash]token{
+	want := &tokenFile{
+		byHash: map[tokenHash]credential{
 			sha256.Sum256([]byte("abc")): {caller: Caller{Name: "web", Roles: Read | Publish}},
 			{
 				10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
@@ -37,9 +37,9 @@ ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 				17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17,
 			}: {caller: Caller{Name: "ops", Roles: Admin}, cert: "ops"},
 		},
-		byCert: map[string]token{"backup.internal": {caller: Caller{Name: "backup", Roles: Offline}, cert: "backup.internal"}},
+		byCert: map[string]credential{"backup.internal": {caller: Caller{Name: "backup", Roles: Offline}, cert: "backup.internal"}},
 	}
-	if diff := cmp.Diff(want, all, cmp.AllowUnexported(tokens{}, token{})); diff != "" {
+	if diff := cmp.Diff(want, all, cmp.AllowUnexported(tokenFile{}, credential{})); diff != "" {
 		t.Errorf("tokens of the file (-expected +got):\n%s", diff)
 	}
 }
@@ -123,7 +123,7 @@ func FuzzLoadTokens(f *testing.F) {
 	f.Add("web read,publish user=a expires=2030-01-02T03:04:05Z sha256:" + someHash)
 	f.Add("a read cert:x\n# y\n\nb admin cert:z")
 	f.Fuzz(func(t *testing.T, text string) {
-		all := &tokens{byHash: map[tokenHash]token{}, byCert: map[string]token{}}
+		all := &tokenFile{byHash: map[tokenHash]credential{}, byCert: map[string]credential{}}
 		for line := range strings.Lines(text) {
 			if err := all.addLine(strings.Fields(line)); err == nil {
 				continue

@@ -14,24 +14,24 @@ const maxVerifiedTokens = 10_000
 type verifiedTokens struct {
 	capacity int
 	mu       sync.RWMutex
-	byHash   map[tokenHash]token
+	byHash   map[tokenHash]credential
 }
 
 func newVerifiedTokens(capacity int) *verifiedTokens {
-	return &verifiedTokens{capacity: capacity, byHash: map[tokenHash]token{}}
+	return &verifiedTokens{capacity: capacity, byHash: map[tokenHash]credential{}}
 }
 
 // find returns what is known about a token. The token may have expired since.
-func (v *verifiedTokens) find(id *tokenHash) (token, bool) {
+func (v *verifiedTokens) find(hash *tokenHash) (credential, bool) {
 	v.mu.RLock()
-	t, ok := v.byHash[*id]
+	c, ok := v.byHash[*hash]
 	v.mu.RUnlock()
-	return t, ok
+	return c, ok
 }
 
 // add adds a token. If the cache is full, it first evicts another token: an expired one, if a
 // sample contains one.
-func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
+func (v *verifiedTokens) add(hash *tokenHash, c credential, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.byHash) >= v.capacity {
@@ -44,7 +44,7 @@ func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
 			}
 		}
 	}
-	v.byHash[*id] = t
+	v.byHash[*hash] = c
 }
 
 // evictionTries is how many tokens are examined for one that has expired. The order of a map is
@@ -52,4 +52,6 @@ func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
 const evictionTries = 16
 
 // isExpired reports whether the token has expired.
-func (t *token) isExpired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
+func (c *credential) isExpired(now time.Time) bool {
+	return !c.expires.IsZero() && !now.Before(c.expires)
+}

@@ -32,7 +32,7 @@ type Authority struct {
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, key: newKey(t), Pool: x509.NewCertPool(), File: filepath.Join(t.TempDir(), "ca.pem")}
-	template := template("an authority")
+	template := newTemplate("an authority")
 	template.IsCA = true
 	template.KeyUsage = x509.KeyUsageCertSign
 	template.BasicConstraintsValid = true
@@ -52,7 +52,7 @@ func NewAuthority(t testing.TB) *Authority {
 // directory.
 func (a *Authority) Server(dir string) (cert, key string) {
 	a.t.Helper()
-	template := template("skein")
+	template := newTemplate("skein")
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	return a.sign(template, dir)
@@ -62,7 +62,7 @@ func (a *Authority) Server(dir string) (cert, key string) {
 // as the nodes of a cluster need it.
 func (a *Authority) Node(dir string) (cert, key string) {
 	a.t.Helper()
-	template := template("a node")
+	template := newTemplate("a node")
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	return a.sign(template, dir)
@@ -72,7 +72,7 @@ func (a *Authority) Node(dir string) (cert, key string) {
 // returns the certificate.
 func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key string) {
 	a.t.Helper()
-	template := template(name)
+	template := newTemplate(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	cert, key = a.sign(template, dir)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -97,7 +97,7 @@ func (a *Authority) ClientFrom(dir, name string, from time.Time) tls.Certificate
 // clientBetween writes a client certificate that is valid from one time until another.
 func (a *Authority) clientBetween(dir, name string, from, until time.Time) tls.Certificate {
 	a.t.Helper()
-	template := template(name)
+	template := newTemplate(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	template.NotBefore = from
 	template.NotAfter = until
@@ -136,8 +136,8 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// template returns a certificate with a name that is valid for an hour.
-func template(name string) *x509.Certificate {
+// newTemplate returns a certificate with a name that is valid for an hour.
+func newTemplate(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},

@@ -26,8 +26,8 @@ type Options struct {
 
 // Authenticator authenticates callers. Its methods may be called concurrently.
 type Authenticator struct {
-	tokens *reloader[tokens] // may be nil
-	keys   *reloader[keys]   // may be nil
+	tokens *reloader[tokenFile] // may be nil
+	keys   *reloader[keySet]    // may be nil
 	issuer issuer
 }
 
@@ -42,34 +42,34 @@ func Open(o Options) (*Authenticator, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Authenticator{issuer: issuer{o.Issuer, o.Audience}}
+	a := &Authenticator{issuer: issuer{o.Issuer, o.Audience}}
 	var err error
 	if o.Tokens != "" {
-		g.tokens, err = newReloader("tokens", o.Logger, func() (*tokens, error) { return loadTokens(o.Tokens) }, o.Tokens)
+		a.tokens, err = newReloader("tokens", o.Logger, func() (*tokenFile, error) { return loadTokens(o.Tokens) }, o.Tokens)
 		if err != nil {
 			return nil, fmt.Errorf("the token file: %w", err)
 		}
 	}
 	if o.JWKS != "" {
-		g.keys, err = newReloader("keys", o.Logger, func() (*keys, error) { return loadKeys(o.JWKS) }, o.JWKS)
+		a.keys, err = newReloader("keys", o.Logger, func() (*keySet, error) { return loadKeys(o.JWKS) }, o.JWKS)
 		if err != nil {
 			return nil, fmt.Errorf("the JWKS file: %w", err)
 		}
 	}
-	return g, nil
+	return a, nil
 }
 
 // Stale reports for each kind of file, by name, whether it has changed and could not be loaded, so
 // that its previous content is still in use.
-func (g *Authenticator) Stale(now time.Time) map[string]bool {
+func (a *Authenticator) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
-	if g.tokens != nil {
-		g.tokens.current(now)
-		stale[g.tokens.name] = g.tokens.stale.Load()
+	if a.tokens != nil {
+		a.tokens.current(now)
+		stale[a.tokens.name] = a.tokens.stale.Load()
 	}
-	if g.keys != nil {
-		g.keys.current(now)
-		stale[g.keys.name] = g.keys.stale.Load()
+	if a.keys != nil {
+		a.keys.current(now)
+		stale[a.keys.name] = a.keys.stale.Load()
 	}
 	return stale
 }
@@ -78,9 +78,9 @@ func (g *Authenticator) Stale(now time.Time) map[string]bool {
 // verified client certificate (nil if it has none). If there is a token, only the token counts: a
 // certificate does not make up for an invalid token. The error is or wraps [ErrMissing],
 // [ErrInvalid] or [ErrExpired], and its text may be sent to the client.
-func (g *Authenticator) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
+func (a *Authenticator) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
 	if authorization == "" {
-		return g.authorizeCertificate(now, cert)
+		return a.authorizeCertificate(now, cert)
 	}
 	text, err := bearerToken(authorization)
 	if err != nil {
@@ -90,47 +90,47 @@ func (g *Authenticator) Authorize(now time.Time, authorization string, cert *x50
 	hash := tokenHash(sha256.Sum256([]byte(text)))
 
 	// A static token.
-	if g.tokens != nil {
-		if t, ok := g.tokens.current(now).byHash[hash]; ok {
-			return t.authorize(now, cert)
+	if a.tokens != nil {
+		if known, ok := a.tokens.current(now).byHash[hash]; ok {
+			return known.authorize(now, cert)
 		}
 	}
-	if g.keys == nil {
+	if a.keys == nil {
 		return Caller{}, ErrInvalid
 	}
 
 	// A JWT. The verified tokens belong to the same version of the keys, so that a removed key also
 	// invalidates the tokens that it has verified.
-	jwtKeys := g.keys.current(now)
+	jwtKeys := a.keys.current(now)
 	if t, ok := jwtKeys.verified.find(&hash); ok {
 		return t.authorize(now, cert)
 	}
-	caller, expires, err := g.issuer.verify(jwtKeys, text, now)
+	caller, expires, err := a.issuer.verify(jwtKeys, text, now)
 	if err != nil {
 		return Caller{}, err
 	}
-	jwtKeys.verified.add(&hash, token{caller: caller, expires: expires}, now)
+	jwtKeys.verified.add(&hash, credential{caller: caller, expires: expires}, now)
 	return caller, nil
 }
 
 // authorize returns the caller of a known token, if the token has not expired, and the certificate
 // is the one to which the token is bound.
-func (t *token) authorize(now time.Time, cert *x509.Certificate) (Caller, error) {
-	if t.isExpired(now) {
+func (c *credential) authorize(now time.Time, cert *x509.Certificate) (Caller, error) {
+	if c.isExpired(now) {
 		return Caller{}, ErrExpired
 	}
-	if t.cert != "" && !hasValidName(cert, now, t.cert) {
+	if c.cert != "" && !hasValidName(cert, now, c.cert) {
 		return Caller{}, errCertificate
 	}
-	return t.caller, nil
+	return c.caller, nil
 }
 
 // authorizeCertificate returns the caller of a call without a token.
-func (g *Authenticator) authorizeCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
-	if g.tokens == nil || cert == nil {
+func (a *Authenticator) authorizeCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
+	if a.tokens == nil || cert == nil {
 		return Caller{}, ErrMissing
 	}
-	byCert := g.tokens.current(now).byCert
+	byCert := a.tokens.current(now).byCert
 	for _, name := range certificateNames(cert) {
 		if t, ok := byCert[name]; ok {
 			return t.authorize(now, cert)

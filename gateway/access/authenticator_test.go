@@ -76,7 +76,7 @@ func TestStaticTokensIdentifyTheirCallers(t *testing.T) {
 	}
 }
 
-func TestJWTs(t *testing.T) {
+func TestJWTIsAcceptedOnlyWithValidClaims(t *testing.T) {
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 
 // Keys can be rotated without a refused call: the new key is added, then used, and then the old key
 // is removed. Tokens of the old key are refused from then on, although they were verified before.
-func TestKeysRotate(t *testing.T) {
+func TestKeysRotateWithoutRefusedCalls(t *testing.T) {
 	before, after := accesstest.NewJWTs(t, "before"), accesstest.NewJWTs(t, "after")
 	g := mustOpen(t, Options{JWKS: before.File})
 	expectNewToken := func(now time.Time, j *accesstest.JWTs, want error) {
@@ -211,7 +211,7 @@ func TestKeysRotate(t *testing.T) {
 }
 
 // A JWT that was verified once is refused after it has expired.
-func TestRememberedTokenExpires(t *testing.T) {
+func TestVerifiedTokenExpires(t *testing.T) {
 	j := accesstest.NewJWTs(t, "one")
 	g := mustOpen(t, Options{JWKS: j.File})
 	header := "Bearer " + j.Token(map[string]any{"exp": time.Now().Add(time.Minute).Unix()})
@@ -226,14 +226,14 @@ func TestCacheOfVerifiedTokensIsBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 1000 {
 		hash := tokenHash(sha256.Sum256(fmt.Append(nil, i)))
-		v.add(&hash, token{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
+		v.add(&hash, credential{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
 		if _, ok := v.find(&hash); !ok || len(v.byHash) > 100 {
 			t.Fatalf("after %d tokens: %d are cached, expected at most 100 with the last one among them (it is: %v)", i+1, len(v.byHash), ok)
 		}
 	}
 }
 
-func TestClientCertificates(t *testing.T) {
+func TestCertificateIdentifiesItsCaller(t *testing.T) {
 	ca := accesstest.NewAuthority(t)
 	leaf := func(name string) *x509.Certificate {
 		pair, _, _ := ca.Client(t.TempDir(), name)
