@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Options say how callers authenticate.
+// Options say how callers authenticate. At least one of Tokens and JWKS must be set.
 type Options struct {
 	// Tokens is the path of the token file. Empty means that there are no static tokens.
 	Tokens string
@@ -20,18 +20,18 @@ type Options struct {
 	// Issuer is the value that the claim "iss" of a JWT must have, and Audience a value that its
 	// claim "aud" must contain. Both are required with JWKS.
 	Issuer, Audience string
-	// Logger gets a line when files change. Default: nothing is logged.
+	// Logger gets a line when files change. If it is nil, nothing is logged.
 	Logger *slog.Logger
 }
 
 // Authenticator authenticates callers. Its methods may be called concurrently.
 type Authenticator struct {
-	tokens *reloader[tokenFile] // may be nil
-	keys   *reloader[keySet]    // may be nil
+	tokens *reloader[tokenFile] // nil if there are no static tokens
+	keys   *reloader[keySet]    // nil if JWTs are not accepted
 	issuer issuer
 }
 
-// Open loads the files. They are loaded again when they change.
+// Open loads the files, and returns an Authenticator that loads them again when they change.
 func Open(o Options) (*Authenticator, error) {
 	if o.Tokens == "" && o.JWKS == "" {
 		return nil, errors.New("access: neither a token file nor keys for JWTs")
@@ -42,16 +42,19 @@ func Open(o Options) (*Authenticator, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	a := &Authenticator{issuer: issuer{o.Issuer, o.Audience}}
 	var err error
 	if o.Tokens != "" {
-		a.tokens, err = newReloader("tokens", o.Logger, func() (*tokenFile, error) { return loadTokens(o.Tokens) }, o.Tokens)
+		load := func() (*tokenFile, error) { return loadTokens(o.Tokens) }
+		a.tokens, err = newReloader("tokens", o.Logger, load, o.Tokens)
 		if err != nil {
 			return nil, fmt.Errorf("the token file: %w", err)
 		}
 	}
 	if o.JWKS != "" {
-		a.keys, err = newReloader("keys", o.Logger, func() (*keySet, error) { return loadKeys(o.JWKS) }, o.JWKS)
+		load := func() (*keySet, error) { return loadKeys(o.JWKS) }
+		a.keys, err = newReloader("keys", o.Logger, load, o.JWKS)
 		if err != nil {
 			return nil, fmt.Errorf("the JWKS file: %w", err)
 		}
@@ -59,8 +62,8 @@ func Open(o Options) (*Authenticator, error) {
 	return a, nil
 }
 
-// Stale reports for each kind of file, by name, whether it has changed and could not be loaded, so
-// that its previous content is still in use.
+// Stale reports for each file, by the name of its content, whether it has changed and could not be
+// loaded. The previous content is then still in use.
 func (a *Authenticator) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
 	if a.tokens != nil {
@@ -74,10 +77,10 @@ func (a *Authenticator) Stale(now time.Time) map[string]bool {
 	return stale
 }
 
-// Authorize authenticates a caller by its Authorization header (empty if it has none) and its
-// verified client certificate (nil if it has none). If there is a token, only the token counts: a
-// certificate does not make up for an invalid token. The error is or wraps [ErrMissing],
-// [ErrInvalid] or [ErrExpired], and its text may be sent to the client.
+// Authorize authenticates a caller by its Authorization header (empty if the call has none) and its
+// verified client certificate (nil if the connection has none). If there is a token, the token
+// identifies the caller: a certificate does not make up for an invalid token. The error is or wraps
+// [ErrMissing], [ErrInvalid] or [ErrExpired], and its text may be sent to the client.
 func (a *Authenticator) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
 	if authorization == "" {
 		return a.authorizeCertificate(now, cert)
@@ -86,24 +89,28 @@ func (a *Authenticator) Authorize(now time.Time, authorization string, cert *x50
 	if err != nil {
 		return Caller{}, err
 	}
-	// Tokens are looked up by their hash, so the time of a lookup reveals nothing about a token.
+
+	// Tokens are looked up by their hash, so the time that a lookup takes reveals nothing about a
+	// token.
 	hash := tokenHash(sha256.Sum256([]byte(text)))
 
-	// A static token.
+	// Is it a static token?
 	if a.tokens != nil {
-		if known, ok := a.tokens.current(now).byHash[hash]; ok {
+		known, ok := a.tokens.current(now).byHash[hash]
+		if ok {
 			return known.authorize(now, cert)
 		}
 	}
+
+	// Otherwise it must be a JWT. The verified tokens belong to the same version of the keys, so
+	// that a removed key also invalidates the tokens that it has verified.
 	if a.keys == nil {
 		return Caller{}, ErrInvalid
 	}
-
-	// A JWT. The verified tokens belong to the same version of the keys, so that a removed key also
-	// invalidates the tokens that it has verified.
 	jwtKeys := a.keys.current(now)
-	if t, ok := jwtKeys.verified.find(&hash); ok {
-		return t.authorize(now, cert)
+	known, ok := jwtKeys.verified.find(&hash)
+	if ok {
+		return known.authorize(now, cert)
 	}
 	caller, expires, err := a.issuer.verify(jwtKeys, text, now)
 	if err != nil {
@@ -113,8 +120,8 @@ func (a *Authenticator) Authorize(now time.Time, authorization string, cert *x50
 	return caller, nil
 }
 
-// authorize returns the caller of a known token, if the token has not expired, and the certificate
-// is the one to which the token is bound.
+// authorize returns the caller of a known credential. It fails if the credential has expired, or if
+// it is bound to another certificate than cert.
 func (c *credential) authorize(now time.Time, cert *x509.Certificate) (Caller, error) {
 	if c.isExpired(now) {
 		return Caller{}, ErrExpired
@@ -125,22 +132,23 @@ func (c *credential) authorize(now time.Time, cert *x509.Certificate) (Caller, e
 	return c.caller, nil
 }
 
-// authorizeCertificate returns the caller of a call without a token.
+// authorizeCertificate returns the caller of a call without a token, by a line of the token file
+// that names the certificate.
 func (a *Authenticator) authorizeCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
 	if a.tokens == nil || cert == nil {
 		return Caller{}, ErrMissing
 	}
 	byCert := a.tokens.current(now).byCert
 	for _, name := range certificateNames(cert) {
-		if t, ok := byCert[name]; ok {
-			return t.authorize(now, cert)
+		known, ok := byCert[name]
+		if ok {
+			return known.authorize(now, cert)
 		}
 	}
 	return Caller{}, ErrMissing
 }
 
-// maxTokenBytes is the length of the longest token. The longest JWTs of large issuers have about 4
-// KiB.
+// maxTokenBytes limits the length of a token. The longest JWTs of large issuers have about 4 KiB.
 const maxTokenBytes = 8 << 10
 
 // bearerToken returns the token in an Authorization header (RFC 6750).

@@ -10,23 +10,23 @@ type Roles uint8
 
 // The roles.
 const (
-	// Publish allows to append events.
+	// Publish allows a caller to append events.
 	Publish Roles = 1 << iota
-	// Read allows to read.
+	// Read allows a caller to read.
 	Read
-	// Offline allows to read in bulk: scans, exports and the change feed.
+	// Offline allows a caller to read in bulk: scans, exports and the change feed.
 	Offline
-	// Admin allows to rebuild, repair, copy and erase.
+	// Admin allows a caller to operate the service: to rebuild, repair, copy and erase.
 	Admin
 )
 
-// AllRoles has all roles. A caller who has them may do everything.
+// AllRoles has all roles. A caller with all roles may do everything.
 const AllRoles = Publish | Read | Offline | Admin
 
-// roleNames has the name of each role, in the order of the bits.
+// roleNames has the name of each role. The index is the number of the role's bit.
 var roleNames = [...]string{"publish", "read", "offline", "admin"}
 
-// Any reports whether the set has at least one of the other roles.
+// Any reports whether the two sets have a role in common.
 func (r Roles) Any(other Roles) bool { return r&other != 0 }
 
 // String returns the names of the roles, separated by commas, as [ParseRoles] reads them.
@@ -40,7 +40,8 @@ func (r Roles) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseRoles parses names of roles that are separated by commas. There must be at least one.
+// ParseRoles parses names of roles that are separated by commas, without spaces. There must be at
+// least one name.
 func ParseRoles(text string) (Roles, error) {
 	var all Roles
 	for name := range strings.SplitSeq(text, ",") {
@@ -63,10 +64,11 @@ func roleOf(name string) Roles {
 	return 0
 }
 
-// Caller is who makes a call. The zero Caller has no role, so it may do nothing.
+// Caller is the program or user who makes a call. The zero Caller has no role, so it may do
+// nothing.
 type Caller struct {
-	// Name is the name in the token file, or the subject of the JWT. It is for people, and for
-	// limits per caller.
+	// Name is the name in the token file, or the subject of the JWT. Logs show it, and limits per
+	// caller count by it.
 	Name string
 	// Roles say what the caller may do.
 	Roles Roles

@@ -15,21 +15,24 @@ import (
 
 // Files are the paths of the PEM files with the certificates of a server.
 type Files struct {
-	// Name is the name of the certificates in logs and metrics. Default: "certificates".
+	// Name is the name of the certificates in logs and metrics. If it is empty, the name is
+	// "certificates".
 	Name string
-	// Cert is the file of the server's certificate and of the intermediate certificates, and Key
-	// the file of its key. Both are required.
+	// Cert is the file with the server's certificate and the intermediate certificates, and Key is
+	// the file with the private key. Both are required.
 	Cert, Key string
-	// ClientCA is the file of the authorities that sign the certificates of clients. If it is set,
-	// every client must present a certificate. Otherwise the server requests none.
+	// ClientCA is the file with the certificates of the authorities that sign the certificates of
+	// clients. If it is set, every client must present a certificate. Otherwise the server requests
+	// none.
 	ClientCA string
 }
 
-// Certificates are the certificates of a server. When their files change, the next handshake uses
-// the new ones. Open connections are not affected.
+// Certificates are the certificates of a server, and of the authorities that it trusts. When their
+// files change, the next handshake uses the new ones. Open connections are not affected.
 type Certificates struct{ config *reloader[tls.Config] }
 
-// OpenCertificates loads the files. The logger gets a line when they change; nil means no logging.
+// OpenCertificates loads the files. The logger gets a line when they change. If it is nil, nothing
+// is logged.
 func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("access: TLS needs a certificate and its key")
@@ -37,6 +40,7 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+
 	files := []string{f.Cert, f.Key}
 	if f.ClientCA != "" {
 		files = append(files, f.ClientCA)
@@ -50,8 +54,8 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	return &Certificates{config}, nil
 }
 
-// Config returns the configuration of a server. Each handshake uses the certificates that are
-// current at that time.
+// Config returns the TLS configuration of a server. A listener keeps it as long as it listens: each
+// handshake gets the certificates of that time from it.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -62,12 +66,13 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// dialTimeout limits the time to connect and to complete the handshake.
+// dialTimeout limits the time to connect and complete the handshake.
 const dialTimeout = 3 * time.Second
 
-// Dial connects with TLS to a server whose certificate is valid for the host of addr, and is signed
-// by an authority in [Files.ClientCA]. It presents the certificate in [Files.Cert]. Nodes of a
-// cluster use it to call each other.
+// Dial connects with TLS to a server, and presents the certificate in [Files.Cert] to it. The
+// certificate of the server must be valid for the host of addr, and signed by an authority in
+// [Files.ClientCA]. Nodes of a cluster call each other with Dial: the same authorities sign their
+// certificates for both roles.
 func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -90,17 +95,18 @@ func (c *Certificates) Name() string { return c.config.name }
 
 // Expiry returns when the certificate of the server expires, or the zero time if that is not known.
 func (c *Certificates) Expiry(now time.Time) time.Time {
-	if leaf := c.config.current(now).Certificates[0].Leaf; leaf != nil {
-		return leaf.NotAfter
+	leaf := c.config.current(now).Certificates[0].Leaf
+	if leaf == nil {
+		return time.Time{}
 	}
-	return time.Time{}
+	return leaf.NotAfter
 }
 
 // alpnProtocols returns the protocols that the server offers in the handshake, the preferred one
 // first.
 func alpnProtocols() []string { return []string{"h2", "http/1.1"} }
 
-// load reads the files.
+// load reads the files, and returns the configuration for handshakes with them.
 func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
@@ -109,6 +115,7 @@ func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	if pair.Leaf != nil && time.Now().After(pair.Leaf.NotAfter) {
 		logger.Warn("the certificate has expired: clients will refuse it", "file", f.Cert, "expired", pair.Leaf.NotAfter)
 	}
+
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: alpnProtocols(), Certificates: []tls.Certificate{pair}}
 	if f.ClientCA != "" {
 		pem, err := readFile(f.ClientCA)
@@ -138,8 +145,8 @@ func certificateNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// hasValidName reports whether a certificate has the name and has not expired. It may have expired
-// since the handshake, because connections can last for a long time.
+// hasValidName reports whether a certificate has the name and has not expired. The handshake has
+// verified the certificate, but a connection can last longer than its certificate.
 func hasValidName(cert *x509.Certificate, now time.Time, name string) bool {
 	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(certificateNames(cert), name)
 }

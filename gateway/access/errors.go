@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Errors of [Authenticator.Authorize]. The texts are for clients: they say what to do, and quote
-// nothing of what was sent. Only a caller whose token has a valid signature learns what is wrong
-// inside the token.
+// Errors of [Authenticator.Authorize]. The texts are for clients: they say what is wrong or what to
+// do, and quote nothing of what was sent. Only a caller whose token has a valid signature learns
+// what is wrong with its claims.
 var (
 	// ErrMissing means that the call has neither a token nor a certificate that the token file
 	// names.
@@ -18,7 +18,7 @@ var (
 	ErrExpired = errors.New("the token has expired")
 )
 
-// These wrap ErrInvalid.
+// Errors that say why a token is not valid. All of them wrap ErrInvalid.
 var (
 	errScheme      = fmt.Errorf("%w: the header Authorization must be \"Bearer TOKEN\", once", ErrInvalid)
 	errTooLong     = fmt.Errorf("%w: it is longer than %d bytes", ErrInvalid, maxTokenBytes)

@@ -6,15 +6,15 @@ import (
 	"strings"
 	"time"
 
-	// Unlike encoding/json, this decoder distinguishes the case of names, and refuses duplicate
-	// names.
+	// Unlike encoding/json, this decoder distinguishes upper and lower case in names, and refuses
+	// duplicate names. So skein finds the same claims in a token as its issuer.
 	josejson "github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/skein-feed/skein/events"
 )
 
-// leeway is by how much the clocks of the issuer and the service may differ.
+// leeway is how much the clocks of the issuer and of the service may differ.
 const leeway = 30 * time.Second
 
 // issuer has the issuer and the audience that a JWT must name.
@@ -27,8 +27,8 @@ type claims struct {
 	User  claimedUser  `json:"skein_user"`
 }
 
-// verify verifies a JWT, and returns its caller and the time until which the token is valid, which
-// includes the leeway. It does not read the claims before it has verified the signature.
+// verify verifies a JWT. It returns the caller, and the time until which the token is valid, which
+// includes the leeway.
 func (i issuer) verify(keys *keySet, text string, now time.Time) (Caller, time.Time, error) {
 	parsed, err := jwt.ParseSigned(text, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
@@ -39,8 +39,8 @@ func (i issuer) verify(keys *keySet, text string, now time.Time) (Caller, time.T
 		return Caller{}, time.Time{}, ErrInvalid
 	}
 
-	// The signature comes first: only a caller with a token of the issuer may learn what is wrong
-	// with the claims.
+	// Verify the signature before reading the claims: only a caller with a token of the issuer may
+	// learn what is wrong with the claims.
 	var payload josejson.RawMessage
 	if err := parsed.Claims(key, &payload); err != nil {
 		return Caller{}, time.Time{}, ErrInvalid
@@ -50,6 +50,8 @@ func (i issuer) verify(keys *keySet, text string, now time.Time) (Caller, time.T
 	if err := josejson.Unmarshal(payload, &c); err != nil {
 		return Caller{}, time.Time{}, errClaims
 	}
+	// Package jwt accepts a token without an expiry. Such a token would be valid until its key is
+	// removed.
 	if c.Expiry == nil {
 		return Caller{}, time.Time{}, errNoExpiry
 	}
@@ -68,7 +70,7 @@ func (i issuer) verify(keys *keySet, text string, now time.Time) (Caller, time.T
 
 	caller := Caller{Name: c.Subject, Roles: Roles(c.Roles), User: string(c.User)}
 	if events.ValidateID(caller.Name) != nil {
-		caller.Name = "jwt" // the name goes to the log, so it must be short and printable
+		caller.Name = "jwt" // logs show the name, so it must be short and printable
 	}
 	return caller, c.Expiry.Time().Add(leeway), nil
 }
@@ -78,18 +80,20 @@ func (i issuer) verify(keys *keySet, text string, now time.Time) (Caller, time.T
 // other services.
 type claimedRoles Roles
 
-// UnmarshalJSON is part of [json.Unmarshaler].
+// UnmarshalJSON implements [json.Unmarshaler].
 func (r *claimedRoles) UnmarshalJSON(data []byte) error {
 	var names []string
 	if err := json.Unmarshal(data, &names); err != nil {
+		// The claim is no list, so it must be one string.
 		var scopes string
 		if err := json.Unmarshal(data, &scopes); err != nil {
 			return errClaims
 		}
 		names = strings.Fields(scopes)
 	}
+
 	for _, name := range names {
-		*r |= claimedRoles(roleOf(name))
+		*r |= claimedRoles(roleOf(name)) // 0 for an unknown name
 	}
 	return nil
 }
@@ -99,9 +103,9 @@ func (r *claimedRoles) UnmarshalJSON(data []byte) error {
 // act for every user.
 type claimedUser string
 
-// UnmarshalJSON is part of [json.Unmarshaler].
+// UnmarshalJSON implements [json.Unmarshaler].
 func (u *claimedUser) UnmarshalJSON(data []byte) error {
-	var id *string
+	var id *string // nil for null, which a string could not tell from ""
 	if err := json.Unmarshal(data, &id); err != nil || id == nil || events.ValidateID(*id) != nil {
 		return errClaims
 	}

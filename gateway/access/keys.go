@@ -16,30 +16,30 @@ import (
 // of this service can verify tokens, but not make them.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
-// minRSABits is a length of RSA keys that is considered safe until 2030, and that every issuer
-// supports.
+// minRSABits is the minimum length of an RSA key. Shorter keys are considered unsafe, and every
+// issuer supports this length.
 const minRSABits = 2048
 
 // keySet has the public keys of an issuer.
 type keySet struct {
 	// byID has the keys by their key id.
 	byID map[string]key
-	// onlyKey has the keys for tokens without a key id: the key of each algorithm that has exactly
-	// one key.
+	// onlyKey has the keys for tokens without a key id: for each algorithm that has exactly one
+	// key, that key.
 	onlyKey map[jose.SignatureAlgorithm]key
 	// verified has tokens that these keys have verified. It is dropped together with the keys.
 	verified *verifiedTokens
 }
 
-// key is one public key, and the algorithm for which it is used.
+// key is a public key, and the only algorithm for which it is used.
 type key struct {
 	algorithm jose.SignatureAlgorithm
-	public    any
+	public    any // *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
 }
 
-// loadKeys loads a JSON Web Key Set (RFC 7517). It skips keys of other types and for other uses,
-// and fails if no key is left, or if the file has a key that does not belong there, such as a
-// private one.
+// loadKeys loads a JSON Web Key Set (RFC 7517). It skips keys of unknown types and keys for other
+// uses than signatures. It fails if no key is left, or if the file has a key that does not belong
+// there, such as a private one.
 func loadKeys(name string) (*keySet, error) {
 	data, err := readFile(name)
 	if err != nil {
@@ -48,8 +48,8 @@ func loadKeys(name string) (*keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	// The error of the decoder is not returned, because it may quote what it has read, which may be
-	// a private key.
+	// The errors of the decoder are not returned, here and below, because they may quote what the
+	// decoder has read, which may be a private key.
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, fmt.Errorf("%s: no JSON Web Key Set", name)
 	}
@@ -73,8 +73,9 @@ func loadKeys(name string) (*keySet, error) {
 			return nil, fmt.Errorf("%s: key %d: %w", name, i, err)
 		}
 		if k.algorithm == "" {
-			continue
+			continue // the key is for another use
 		}
+
 		if jwk.KeyID != "" {
 			if _, isDuplicate := s.byID[jwk.KeyID]; isDuplicate {
 				return nil, fmt.Errorf("%s: key %d: its kid is that of a key before", name, i)
@@ -86,6 +87,7 @@ func loadKeys(name string) (*keySet, error) {
 		}
 		s.onlyKey[k.algorithm] = k
 	}
+
 	if len(s.onlyKey) == 0 {
 		return nil, fmt.Errorf("%s: no key for %v", name, algorithms)
 	}
@@ -95,9 +97,9 @@ func loadKeys(name string) (*keySet, error) {
 	return s, nil
 }
 
-// usableKey returns a key of the file with its algorithm. The algorithm is empty if the key is of
-// another type or for another use. usableKey fails for a key that is not public, and for an RSA key
-// that is too short.
+// usableKey returns a key of the file with its algorithm. The algorithm is empty if the key is for
+// another algorithm or another use. usableKey fails for a key that is not public, and for an RSA
+// key that is too short.
 func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	k := key{public: jwk.Key}
 	switch public := jwk.Key.(type) {
@@ -117,6 +119,7 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	case ed25519.PublicKey:
 		k.algorithm = jose.EdDSA
 	}
+
 	isForOtherUse := jwk.Use != "" && jwk.Use != "sig"
 	isForOtherAlgorithm := jwk.Algorithm != "" && jwk.Algorithm != string(k.algorithm)
 	if isForOtherUse || isForOtherAlgorithm {
@@ -125,12 +128,13 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	return k, nil
 }
 
-// find returns the public key that must have signed a token with this header, or false if there is
-// none.
-func (s *keySet) find(header jose.Header) (any, bool) {
+// find returns the public key that must verify a token with this header, or false if there is none.
+func (s *keySet) find(header jose.Header) (public any, ok bool) {
 	k, ok := s.byID[header.KeyID]
 	if header.KeyID == "" {
 		k, ok = s.onlyKey[jose.SignatureAlgorithm(header.Algorithm)]
 	}
-	return k.public, ok && string(k.algorithm) == header.Algorithm
+	// The token must not choose another algorithm for the key than the file does.
+	isItsAlgorithm := string(k.algorithm) == header.Algorithm
+	return k.public, ok && isItsAlgorithm
 }

@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// checkInterval is the shortest time between two checks of the files. A check happens only when a
-// call arrives.
+// checkInterval is the shortest time between two checks of the files.
 const checkInterval = time.Second
 
 // reloader has a value that is loaded from files, and loaded again when one of them changes. It has
-// no goroutine of its own: a caller of current checks the files if nobody else has done so within
-// checkInterval. Meanwhile other callers get the previous value.
+// no goroutine of its own: a call of current checks the files if no other call has done so within
+// checkInterval. During the check, other calls get the previous value.
 type reloader[T any] struct {
-	// name is the name of the value in the log.
+	// name is the name of the value in logs and metrics.
 	name  string
 	files []string
 	// load reads the files and returns the value.
 	load func() (*T, error)
 	log  *slog.Logger
 
-	value   atomic.Pointer[T]
-	created time.Time
-	// stale is set while the files differ from those from which value was loaded.
+	value atomic.Pointer[T]
+	// stale is set while the files have changed and the changed files could not be loaded.
 	stale atomic.Bool
-	// nextCheck is when the files are checked next, in nanoseconds since created.
+	// created is when the reloader was made. nextCheck is when the files are checked next, in
+	// nanoseconds since created, because current can read a number without a lock.
+	created   time.Time
 	nextCheck atomic.Int64
-	// checkMu is held by the caller who checks the files. It guards lastFiles, the files as they
-	// were at the last attempt to load them.
+	// checkMu is held while the files are checked. It guards lastFiles: the state of the files at
+	// the last attempt to load them, or nil if one was missing.
 	checkMu   sync.Mutex
 	lastFiles []fs.FileInfo
 }
@@ -43,8 +43,8 @@ func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), 
 	r := &reloader[T]{name: name, files: files, load: load, log: log, created: time.Now()}
 	r.nextCheck.Store(int64(checkInterval))
 
-	// The file times are read before the files are, so that the next check notices a change in
-	// between.
+	// The state of the files is read before their content, so that the next check notices a change
+	// that happens in between.
 	var err error
 	r.lastFiles, err = r.statFiles()
 	if err != nil {
@@ -58,10 +58,9 @@ func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), 
 	return r, nil
 }
 
-// current returns the value, after it has checked the files if a check is due. now should be the
-// present time.
+// current returns the value. If a check is due at the time now, it first checks the files.
 func (r *reloader[T]) current(now time.Time) *T {
-	// A caller that cannot get the lock does not wait for the one that checks.
+	// If another call is checking the files, this one does not wait for the lock.
 	age := int64(now.Sub(r.created))
 	isDue := age >= r.nextCheck.Load()
 	if isDue && r.checkMu.TryLock() {
@@ -75,7 +74,6 @@ func (r *reloader[T]) current(now time.Time) *T {
 // reloadIfChanged loads the files if they have changed. If they cannot be loaded, the previous
 // value stays, and the error is logged once per change. checkMu must be held.
 func (r *reloader[T]) reloadIfChanged() {
-	// lastFiles is nil after a check found that a file was missing.
 	found, err := r.statFiles()
 	isUnchanged := err == nil && sameFiles(found, r.lastFiles)
 	isStillMissing := err != nil && r.lastFiles == nil
@@ -97,7 +95,8 @@ func (r *reloader[T]) reloadIfChanged() {
 	r.log.Info("loaded again", "what", r.name, "files", r.files)
 }
 
-// statFiles returns the state of the files, or nil and an error if one of them is missing.
+// statFiles returns the state of the files, or nil and an error if one of them is missing or cannot
+// be examined.
 func (r *reloader[T]) statFiles() ([]fs.FileInfo, error) {
 	infos := make([]fs.FileInfo, len(r.files))
 	for i, name := range r.files {
@@ -110,7 +109,8 @@ func (r *reloader[T]) statFiles() ([]fs.FileInfo, error) {
 	return infos, nil
 }
 
-// sameFiles reports whether files have not changed, as far as can be seen without reading them.
+// sameFiles reports whether two states of the same files look alike. It compares what is known
+// without reading the files: their identity, size and time of modification.
 func sameFiles(a, b []fs.FileInfo) bool {
 	if len(a) != len(b) {
 		return false
@@ -123,8 +123,8 @@ func sameFiles(a, b []fs.FileInfo) bool {
 	return true
 }
 
-// maxFileBytes is the size of the largest file that is loaded. That is enough for tens of thousands
-// of tokens, or hundreds of keys.
+// maxFileBytes limits the size of a file. It is enough for tens of thousands of tokens, or for
+// hundreds of keys.
 const maxFileBytes = 4 << 20
 
 var errFileTooLong = errors.New("the file is too long")

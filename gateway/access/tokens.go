@@ -15,19 +15,21 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// tokenHash is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as
-// secure as the token. Slow hashes are for secrets that people choose.
+// tokenHash is the SHA-256 of a token. Tokens are random and too long to be guessed, so a fast hash
+// is enough. Slow hashes are for secrets that people choose.
 type tokenHash [sha256.Size]byte
 
 // tokenFile has the lines of a token file. A line has one of these forms:
 //
 //	NAME ROLE,… [user=ID] [expires=TIME] sha256:HEX
 //	NAME ROLE,… [user=ID] [expires=TIME] cert:NAME
+//	NAME ROLE,… [user=ID] [expires=TIME] cert:NAME sha256:HEX
 //
-// or both sha256 and cert, which binds the token to the certificate. The same name may be on
-// several lines, so that a new token can be added before the old one is removed. Empty lines and
-// lines that begin with # are ignored.
+// The last form binds the token to the certificate. The same name may be on several lines, so that
+// a new token can be added before the old one is removed. Empty lines and lines that begin with #
+// are ignored.
 type tokenFile struct {
+	// byHash has the lines with sha256.
 	byHash map[tokenHash]credential
 	// byCert has the lines without sha256, by the name of the certificate. Their callers need no
 	// token.
@@ -36,15 +38,17 @@ type tokenFile struct {
 
 // credential is what is known about a token or, for a line without sha256, about a certificate.
 type credential struct {
+	// caller is the caller whom the credential identifies.
 	caller Caller
-	// expires is zero for a token that does not expire.
+	// expires is the time from which the credential is refused. It is zero if the credential does
+	// not expire.
 	expires time.Time
 	// cert is the name that the client certificate must have. It is empty if no certificate is
 	// needed.
 	cert string
 }
 
-// maxNameBytes is the length of the longest name of a caller or certificate.
+// maxNameBytes limits the length of the name of a caller or certificate.
 const maxNameBytes = 256
 
 // loadTokens loads a token file.
@@ -53,6 +57,7 @@ func loadTokens(name string) (*tokenFile, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f := &tokenFile{byHash: map[tokenHash]credential{}, byCert: map[string]credential{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
@@ -72,7 +77,7 @@ func loadTokens(name string) (*tokenFile, error) {
 
 var errTokenLine = errors.New("want NAME ROLE,… [user=ID] [expires=TIME] and sha256:HEX or cert:NAME or both")
 
-// addLine parses the fields of a line and adds its token. Its errors quote neither hashes nor
+// addLine parses the fields of a line, and adds its credential. Its errors quote neither hashes nor
 // anything that may be a token in the wrong place.
 func (f *tokenFile) addLine(fields []string) error {
 	if len(fields) < 3 {
@@ -90,16 +95,20 @@ func (f *tokenFile) addLine(fields []string) error {
 		c.caller.Roles |= role
 	}
 
+	// The other fields have a key, which ends with ":" or "=", and a value. A key occurs once.
 	var hash *tokenHash
-	hasKey := map[string]bool{}
+	seenKeys := map[string]bool{}
 	for _, field := range fields[2:] {
-		var err error
 		i := strings.IndexAny(field, ":=")
-		if i < 0 || hasKey[field[:i]] {
+		if i < 0 || seenKeys[field[:i]] {
 			return errTokenLine
 		}
-		hasKey[field[:i]] = true
-		switch key, value := field[:i+1], field[i+1:]; key {
+		seenKeys[field[:i]] = true
+
+		key := field[:i+1]
+		value := field[i+1:]
+		var err error
+		switch key {
 		case "user=":
 			c.caller.User = value
 			err = events.ValidateID(value)
@@ -116,13 +125,14 @@ func (f *tokenFile) addLine(fields []string) error {
 			err = errTokenLine
 		}
 		if err != nil {
-			return fmt.Errorf("%s…: %w", field[:i+1], err)
+			return fmt.Errorf("%s…: %w", key, err)
 		}
 	}
 	return f.addCredential(c, hash)
 }
 
-// addCredential adds a token under its hash or, without a hash, under the name of its certificate.
+// addCredential adds a credential under the hash of its token or, if hash is nil, under the name of
+// its certificate.
 func (f *tokenFile) addCredential(c credential, hash *tokenHash) error {
 	if hash != nil {
 		if _, isDuplicate := f.byHash[*hash]; isDuplicate {
@@ -145,14 +155,14 @@ var errTokenHash = errors.New("want the 64 hexadecimal digits of a SHA-256")
 
 // parseTokenHash parses the hexadecimal digits of a hash.
 func parseTokenHash(text string) (*tokenHash, error) {
-	var d tokenHash
-	if len(text) != 2*len(d) {
+	var hash tokenHash
+	if len(text) != 2*len(hash) {
 		return nil, errTokenHash
 	}
-	if _, err := hex.Decode(d[:], []byte(text)); err != nil {
-		return nil, errTokenHash // the error of the decoder quotes a character
+	if _, err := hex.Decode(hash[:], []byte(text)); err != nil {
+		return nil, errTokenHash // not err, which quotes a character of what may be a token
 	}
-	return &d, nil
+	return &hash, nil
 }
 
 // tokenPrefix lets scanners for leaked secrets recognize tokens.
@@ -165,6 +175,7 @@ func NewToken(c Caller, expires time.Time) (secret, line string, err error) {
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // never fails
 	secret = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
+
 	fields := []string{c.Name, c.Roles.String()}
 	if c.User != "" {
 		fields = append(fields, "user="+c.User)

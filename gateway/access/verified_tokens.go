@@ -9,19 +9,21 @@ import (
 // active, some tokens are verified several times.
 const maxVerifiedTokens = 10_000
 
-// verifiedTokens caches valid JWTs by their hashes, so that the signature of a token is verified
-// once and not for each call.
+// verifiedTokens caches what is known about verified JWTs, so that the signature of a token is
+// verified once and not for each call.
 type verifiedTokens struct {
 	capacity int
-	mu       sync.RWMutex
-	byHash   map[tokenHash]credential
+
+	mu     sync.RWMutex // guards byHash
+	byHash map[tokenHash]credential
 }
 
 func newVerifiedTokens(capacity int) *verifiedTokens {
 	return &verifiedTokens{capacity: capacity, byHash: map[tokenHash]credential{}}
 }
 
-// find returns what is known about a token. The token may have expired since.
+// find returns what is known about the token with a hash, or false if the token is not cached. The
+// token may have expired since it was verified.
 func (v *verifiedTokens) find(hash *tokenHash) (credential, bool) {
 	v.mu.RLock()
 	c, ok := v.byHash[*hash]
@@ -29,8 +31,8 @@ func (v *verifiedTokens) find(hash *tokenHash) (credential, bool) {
 	return c, ok
 }
 
-// add adds a token. If the cache is full, it first evicts another token: an expired one, if a
-// sample contains one.
+// add adds the token with a hash. If the cache is full, it first evicts another token: one that has
+// expired, if a small sample contains one, and otherwise the last one of the sample.
 func (v *verifiedTokens) add(hash *tokenHash, c credential, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,7 +53,7 @@ func (v *verifiedTokens) add(hash *tokenHash, c credential, now time.Time) {
 // random, so they are a random sample.
 const evictionTries = 16
 
-// isExpired reports whether the token has expired.
+// isExpired reports whether the credential has expired.
 func (c *credential) isExpired(now time.Time) bool {
 	return !c.expires.IsZero() && !now.Before(c.expires)
 }

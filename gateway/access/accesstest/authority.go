@@ -82,13 +82,13 @@ func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key st
 	return pair, cert, key
 }
 
-// ClientUntil does the same as Client, with a certificate that expires at a time.
+// ClientUntil does the same as Client, with a certificate that expires at the time until.
 func (a *Authority) ClientUntil(dir, name string, until time.Time) tls.Certificate {
 	a.t.Helper()
 	return a.clientBetween(dir, name, until.Add(-time.Hour), until)
 }
 
-// ClientFrom does the same as Client, with a certificate that becomes valid at a time.
+// ClientFrom does the same as Client, with a certificate that becomes valid at the time from.
 func (a *Authority) ClientFrom(dir, name string, from time.Time) tls.Certificate {
 	a.t.Helper()
 	return a.clientBetween(dir, name, from, from.Add(time.Hour))
@@ -136,7 +136,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// newTemplate returns a certificate with a name that is valid for an hour.
+// newTemplate returns an unsigned certificate with a name, which is valid for an hour.
 func newTemplate(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
 	return &x509.Certificate{

@@ -20,7 +20,7 @@ const (
 	Audience = "skein"
 )
 
-// JWTs issues tokens that are signed with one key.
+// JWTs issues JWTs that are signed with one key.
 type JWTs struct {
 	t   testing.TB
 	id  string
@@ -65,15 +65,20 @@ func WriteKeys(t testing.TB, file string, issuers ...*JWTs) {
 	}
 }
 
-// Token returns a signed token that is valid for an hour. claims replace the claims of a valid
-// token; a claim that is nil is left out.
+// Token returns a signed token, which is valid for an hour unless claims says otherwise. claims
+// replace the claims of a valid token. A claim that is nil is left out of the token.
 func (j *JWTs) Token(claims map[string]any) string {
 	j.t.Helper()
 	all := map[string]any{
-		"iss": Issuer, "aud": Audience, "sub": "tester", "exp": time.Now().Add(time.Hour).Unix(), "skein_roles": []string{"read"},
+		"iss":         Issuer,
+		"aud":         Audience,
+		"sub":         "tester",
+		"exp":         time.Now().Add(time.Hour).Unix(),
+		"skein_roles": []string{"read"},
 	}
 	maps.Copy(all, claims)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: j.alg, Key: jose.JSONWebKey{Key: j.key, KeyID: j.id}}, nil)
 	if err != nil {
 		j.t.Fatal(err)
