@@ -11,8 +11,11 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// handshake makes a handshake and returns the server's certificate.
-func handshake(t *testing.T, server, client *tls.Config) (serial string, err error) {
+// connect makes a TLS connection of a client to a server, which sends a text. It returns the state
+// of the connection and the text that the client has received. In TLS 1.3, the client learns only
+// from the answer of the server whether the server accepts its certificate, and whether it may
+// resume the session later.
+func connect(t *testing.T, server, client *tls.Config) (state tls.ConnectionState, text string, err error) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
 	if err != nil {
@@ -25,19 +28,29 @@ func handshake(t *testing.T, server, client *tls.Config) (serial string, err err
 			return
 		}
 		defer conn.Close()
-		_, _ = conn.Write([]byte("hello"))
+		_, _ = io.WriteString(conn, "hello")
 	}()
+
 	conn, err := tls.Dial("tcp", l.Addr().String(), client)
 	if err != nil {
-		return "", err
+		return tls.ConnectionState{}, "", err
 	}
 	defer conn.Close()
-	_, err = io.ReadAll(conn)
-	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String(), err
+	received, err := io.ReadAll(conn)
+	return conn.ConnectionState(), string(received), err
+}
+
+// expectRefusedConnection fails the test if the server accepts the client.
+func expectRefusedConnection(t *testing.T, server, client *tls.Config) {
+	t.Helper()
+	if _, text, err := connect(t, server, client); err == nil {
+		t.Errorf("the client was accepted and received %q, expected an error", text)
+	}
 }
 
 func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
-	ca, stranger := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
+	ca := accesstest.NewAuthority(t)
+	stranger := accesstest.NewAuthority(t)
 	dir := t.TempDir()
 	cert, key := ca.Server(dir)
 	c, err := OpenCertificates(Files{Cert: cert, Key: key, ClientCA: ca.File}, nil)
@@ -49,39 +62,43 @@ func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 	trusting := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool, Certificates: certs, MinVersion: tls.VersionTLS12}
 	}
-	first, err := handshake(t, c.Config(), trusting(good))
-	if err != nil {
-		t.Fatal(err)
+	// connectWithSerial returns the serial number of the server's certificate.
+	connectWithSerial := func() string {
+		t.Helper()
+		state, _, err := connect(t, c.Config(), trusting(good))
+		if err != nil {
+			t.Fatalf("the client was not accepted: %v", err)
+		}
+		return state.PeerCertificates[0].SerialNumber.String()
 	}
+
+	first := connectWithSerial()
 	for name, client := range map[string]*tls.Config{
 		"no certificate":         trusting(),
 		"of another authority":   trusting(bad),
 		"an old version of TLS":  {RootCAs: ca.Pool, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS11},
 		"a server's certificate": trusting(mustLoadPair(t, cert, key)),
 	} {
-		if _, err := handshake(t, c.Config(), client); err == nil {
-			t.Errorf("%s: let in", name)
-		}
+		t.Run(name, func(t *testing.T) { expectRefusedConnection(t, c.Config(), client) })
 	}
-	// A half-written pair leaves the previous, and the whole one takes its place.
-	next := t.TempDir()
-	newCert, newKey := ca.Server(next)
+
+	// As long as only one of the two files of a pair is new, the previous pair stays in use.
+	newCert, newKey := ca.Server(t.TempDir())
 	mustRename(t, newCert, cert)
 	c.config.current(afterChecks(1))
-	if serial, err := handshake(t, c.Config(), trusting(good)); err != nil || serial != first {
-		t.Errorf("%s, %v", serial, err)
+	if serial := connectWithSerial(); serial != first {
+		t.Errorf("with a new certificate and an old key: got the serial number %s, expected %s", serial, first)
 	}
 	mustRename(t, newKey, key)
 	c.config.current(afterChecks(2))
-	if serial, err := handshake(t, c.Config(), trusting(good)); err != nil || serial == first {
-		t.Errorf("%s, %v", serial, err)
+	if serial := connectWithSerial(); serial == first {
+		t.Errorf("with a new pair: got the serial number %s of the old certificate, expected another", serial)
 	}
-	// An authority that is no longer trusted.
+
+	// The authority of the client is no longer trusted.
 	mustRename(t, stranger.File, ca.File)
 	c.config.current(afterChecks(3))
-	if _, err := handshake(t, c.Config(), trusting(good)); err == nil {
-		t.Error("a client of the previous authority is let in")
-	}
+	expectRefusedConnection(t, c.Config(), trusting(good))
 }
 
 func mustLoadPair(t *testing.T, cert, key string) tls.Certificate {
@@ -106,18 +123,21 @@ func TestOpenCertificatesRefusesUnusableFiles(t *testing.T) {
 	_, otherKey := ca.Server(t.TempDir())
 	junk := filepath.Join(t.TempDir(), "junk")
 	mustWriteFile(t, junk, "geheim")
-	for _, f := range []Files{
-		{},
-		{Cert: cert},
-		{Key: key},
-		{Cert: cert, Key: otherKey},
-		{Cert: junk, Key: key},
-		{Cert: cert, Key: junk},
-		{Cert: cert, Key: key, ClientCA: junk},
-		{Cert: cert, Key: key, ClientCA: "missing"},
+	for name, f := range map[string]Files{
+		"nothing":               {},
+		"no key":                {Cert: cert},
+		"no certificate":        {Key: key},
+		"a key of another pair": {Cert: cert, Key: otherKey},
+		"a bad certificate":     {Cert: junk, Key: key},
+		"a bad key":             {Cert: cert, Key: junk},
+		"a bad authority":       {Cert: cert, Key: key, ClientCA: junk},
+		"a missing authority":   {Cert: cert, Key: key, ClientCA: "missing"},
 	} {
-		if _, err := OpenCertificates(f, nil); err == nil || strings.Contains(err.Error(), "geheim") {
-			t.Errorf("%+v: %v", f, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := OpenCertificates(f, nil)
+			if err == nil || strings.Contains(err.Error(), "geheim") {
+				t.Errorf("got %v, expected an error that does not quote the files", err)
+			}
+		})
 	}
 }

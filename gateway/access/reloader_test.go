@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// began is when the tests began. Their times are relative to it, so that they do not depend on how
-// long they take.
+// began is when the tests began. The times in the tests are relative to it, so that they do not
+// depend on how long a test takes.
 var began = time.Now()
 
-// afterChecks returns a time at which the files are checked again. It is later for a greater n.
+// afterChecks returns a time at which a check of the files is due, also after a check at a time
+// that it returned for a lower n.
 func afterChecks(n int) time.Time { return began.Add(time.Hour + time.Duration(n)*2*checkInterval) }
 
 func mustWriteFile(t *testing.T, file, text string) {
@@ -25,21 +26,24 @@ func mustWriteFile(t *testing.T, file, text string) {
 	}
 }
 
-// A file that changes is loaded again once. If it does not load, the previous value stays, and the
-// error is logged once.
+// TestChangedFileIsLoadedAgain demands that a file that changes is loaded again once. If it does
+// not load, the previous value stays, and the error is logged once.
 func TestChangedFileIsLoadedAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	mustWriteFile(t, file, "one")
 	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
 	loads := 0
-	r, err := newReloader("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
+	load := func() (*string, error) {
 		loads++
 		data, err := os.ReadFile(file)
-		if text := string(data); err == nil && text != "bad" {
+		text := string(data)
+		if err == nil && text != "bad" {
 			return &text, nil
 		}
 		return nil, errors.Join(err, errors.New("it is bad"))
-	}, file)
+	}
+	r, err := newReloader("words", logger, load, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +63,15 @@ func TestChangedFileIsLoadedAgain(t *testing.T) {
 		t.Errorf("the log does not say that the file was loaded again: %q", text)
 	}
 
-	// A file that does not load.
+	// The file does not load.
 	mustWriteFile(t, file, "bad")
 	expect(afterChecks(3), "longer", 3)
 	if text := takeLog(); strings.Count(text, "it is bad") != 1 {
 		t.Errorf("the log does not have the error once: %q", text)
 	}
 	expect(afterChecks(4), "longer", 3)
+
+	// The file is missing, and comes back.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +86,7 @@ func TestChangedFileIsLoadedAgain(t *testing.T) {
 	mustWriteFile(t, file, "back")
 	expect(afterChecks(7), "back", 4)
 
-	// Another file in its place, of the same size and time.
+	// Another file of the same size and time replaces the file.
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +99,9 @@ func TestChangedFileIsLoadedAgain(t *testing.T) {
 }
 
 func TestUnreadableFilesAreRefused(t *testing.T) {
-	if _, err := newReloader("nothing", slog.New(slog.DiscardHandler), func() (*int, error) { return new(int), nil }, "missing"); err == nil {
-		t.Error("no error for a missing file")
+	load := func() (*int, error) { return new(int), nil }
+	if _, err := newReloader("nothing", slog.New(slog.DiscardHandler), load, "missing"); err == nil {
+		t.Error("newReloader accepts a missing file, expected an error")
 	}
 	big := filepath.Join(t.TempDir(), "big")
 	mustWriteFile(t, big, strings.Repeat("x", maxFileBytes+1))

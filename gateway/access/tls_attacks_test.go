@@ -3,7 +3,6 @@ package access
 import (
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -12,10 +11,11 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// A client without a valid certificate of the authority, or without a current version of TLS,
-// cannot complete a handshake.
+// TestOnlyTrustedClientsCompleteTheHandshake demands that a client without a valid certificate of
+// the authority, or without a current version of TLS, cannot complete a handshake.
 func TestOnlyTrustedClientsCompleteTheHandshake(t *testing.T) {
-	ca, other := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
+	ca := accesstest.NewAuthority(t)
+	other := accesstest.NewAuthority(t)
 	cert, key := ca.Server(t.TempDir())
 	c, err := OpenCertificates(Files{Cert: cert, Key: key, ClientCA: ca.File}, nil)
 	if err != nil {
@@ -23,19 +23,22 @@ func TestOnlyTrustedClientsCompleteTheHandshake(t *testing.T) {
 	}
 	good, _, _ := ca.Client(t.TempDir(), "web")
 	foreign, _, _ := other.Client(t.TempDir(), "web")
-	// The certificate is good, and the key is of another.
+	// stolen has a good certificate, but the key of another one.
 	stolen := tls.Certificate{Certificate: good.Certificate, PrivateKey: foreign.PrivateKey}
 	client := func(cert ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool, Certificates: cert, MinVersion: tls.VersionTLS12}
 	}
 	versions := func(least, most uint16, ciphers ...uint16) *tls.Config {
 		config := client(good)
-		config.MinVersion, config.MaxVersion, config.CipherSuites = least, most, ciphers
+		config.MinVersion = least
+		config.MaxVersion = most
+		config.CipherSuites = ciphers
 		return config
 	}
-	if _, err := handshake(t, c.Config(), client(good)); err != nil {
-		t.Fatal(err)
+	if _, _, err := connect(t, c.Config(), client(good)); err != nil {
+		t.Fatalf("a good client was not accepted: %v", err)
 	}
+
 	for _, a := range []struct {
 		name   string
 		client *tls.Config
@@ -51,63 +54,52 @@ func TestOnlyTrustedClientsCompleteTheHandshake(t *testing.T) {
 		{"TLS 1.2 with 3DES or RC4", versions(tls.VersionTLS12, tls.VersionTLS12,
 			tls.TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_RC4_128_SHA)},
 	} {
-		if _, err := handshake(t, c.Config(), a.client); err == nil {
-			t.Errorf("%s: let in", a.name)
-		} else if _, ok := errors.AsType[*net.OpError](err); !ok && !strings.Contains(err.Error(), "tls") {
-			t.Errorf("%s: %v", a.name, err)
-		}
+		t.Run(a.name, func(t *testing.T) {
+			_, text, err := connect(t, c.Config(), a.client)
+			if err == nil {
+				t.Fatalf("the client was accepted and received %q, expected an error", text)
+			}
+			_, isOfConnection := errors.AsType[*net.OpError](err)
+			if !isOfConnection && !strings.Contains(err.Error(), "tls") {
+				t.Errorf("got %v, expected an error of TLS or of the connection", err)
+			}
+		})
 	}
 }
 
-// A resumed TLS session is verified with the current authorities: a client of an authority that is
-// no longer trusted is refused.
+// TestNoSessionOutlivesItsAuthority demands that a resumed TLS session is verified with the current
+// authorities: a client of an authority that is no longer trusted is refused.
 func TestNoSessionOutlivesItsAuthority(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		ca, other := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
-		cert, key := ca.Server(t.TempDir())
-		c, err := OpenCertificates(Files{Cert: cert, Key: key, ClientCA: ca.File}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		web, _, _ := ca.Client(t.TempDir(), "web")
-		client := &tls.Config{
-			RootCAs: ca.Pool, Certificates: []tls.Certificate{web}, MinVersion: version, MaxVersion: version,
-			ClientSessionCache: tls.NewLRUClientSessionCache(4), ServerName: "127.0.0.1",
-		}
-		server := c.Config() // the one that a listener has for its whole life
-		if _, _, err := connect(t, server, client); err != nil {
-			t.Fatal(err)
-		}
-		if resumed, _, err := connect(t, server, client); err != nil || !resumed {
-			t.Fatalf("%s: resumed %v, %v", tls.VersionName(version), resumed, err)
-		}
-		mustRename(t, other.File, ca.File)
-		c.config.current(afterChecks(1))
-		if resumed, text, err := connect(t, server, client); err == nil && text != "" {
-			t.Errorf("%s: let in, resumed %v", tls.VersionName(version), resumed)
-		}
-	}
-}
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			ca := accesstest.NewAuthority(t)
+			other := accesstest.NewAuthority(t)
+			cert, key := ca.Server(t.TempDir())
+			c, err := OpenCertificates(Files{Cert: cert, Key: key, ClientCA: ca.File}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			web, _, _ := ca.Client(t.TempDir(), "web")
+			client := &tls.Config{
+				RootCAs: ca.Pool, Certificates: []tls.Certificate{web}, MinVersion: version, MaxVersion: version,
+				ClientSessionCache: tls.NewLRUClientSessionCache(4), ServerName: "127.0.0.1",
+			}
+			server := c.Config() // as in a service, one configuration accepts all connections
 
-// connect makes a connection and reads what it is sent, with which tickets for a next one come.
-func connect(t *testing.T, server, client *tls.Config) (resumed bool, text string, err error) {
-	t.Helper()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
-	if err != nil {
-		t.Fatal(err)
+			if _, _, err := connect(t, server, client); err != nil {
+				t.Fatalf("the first connection was not accepted: %v", err)
+			}
+			state, _, err := connect(t, server, client)
+			if err != nil || !state.DidResume {
+				t.Fatalf("the second connection: resumed is %v, the error is %v; expected a resumed session", state.DidResume, err)
+			}
+
+			mustRename(t, other.File, ca.File)
+			c.config.current(afterChecks(1))
+			state, text, err := connect(t, server, client)
+			if err == nil && text != "" {
+				t.Errorf("the client received %q after its authority was removed (resumed: %v), expected nothing", text, state.DidResume)
+			}
+		})
 	}
-	defer l.Close()
-	go func() {
-		if conn, err := l.Accept(); err == nil {
-			_, _ = io.WriteString(conn, "hello")
-			conn.Close()
-		}
-	}()
-	conn, err := tls.Dial("tcp", l.Addr().String(), client)
-	if err != nil {
-		return false, "", err
-	}
-	defer conn.Close()
-	all, err := io.ReadAll(conn)
-	return conn.ConnectionState().DidResume, string(all), err
 }

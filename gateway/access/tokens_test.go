@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
@@ -23,28 +24,30 @@ ann  read  user=ann	expires=2030-01-02T03:04:05Z sha256:`+strings.Repeat("0A", 3
 backup offline cert:backup.internal
 ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 `)
-	all, err := loadTokens(file)
+	got, err := loadTokens(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := &tokenFile{
 		byHash: map[tokenHash]credential{
 			sha256.Sum256([]byte("abc")): {caller: Caller{Name: "web", Roles: Read | Publish}},
-			{
-				10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
-			}: {caller: Caller{Name: "ann", Roles: Read, User: "ann"}, expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)},
-			{
-				17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17,
-			}: {caller: Caller{Name: "ops", Roles: Admin}, cert: "ops"},
+			tokenHash(bytes.Repeat([]byte{0x0a}, 32)): {
+				caller: Caller{Name: "ann", Roles: Read, User: "ann"}, expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
+			},
+			tokenHash(bytes.Repeat([]byte{0x11}, 32)): {caller: Caller{Name: "ops", Roles: Admin}, cert: "ops"},
 		},
-		byCert: map[string]credential{"backup.internal": {caller: Caller{Name: "backup", Roles: Offline}, cert: "backup.internal"}},
+		byCert: map[string]credential{
+			"backup.internal": {caller: Caller{Name: "backup", Roles: Offline}, cert: "backup.internal"},
+		},
 	}
-	if diff := cmp.Diff(want, all, cmp.AllowUnexported(tokenFile{}, credential{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(tokenFile{}, credential{})); diff != "" {
 		t.Errorf("tokens of the file (-expected +got):\n%s", diff)
 	}
 }
 
-// The error names the line, and does not quote a text that may be a misplaced secret.
+// TestLoadTokensNamesTheLineWithoutSecrets demands that the error says what is wrong with a line,
+// and does not quote a text that may be a misplaced secret.
 func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 	const secret = "skein_verysecret"
 	good := "ok read sha256:" + someHash + "\n"
@@ -76,7 +79,7 @@ func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 		}
 	}
 	if _, err := loadTokens("missing"); err == nil {
-		t.Error("no error for a missing file")
+		t.Error("loadTokens accepts a missing file, expected an error")
 	}
 }
 
@@ -91,18 +94,20 @@ func TestNewTokenIsReadBack(t *testing.T) {
 	if strings.Contains(line, secret) || len(secret) < 40 {
 		t.Errorf("the line %q has the secret, or the secret %q is short", line, secret)
 	}
+
 	mustWriteFile(t, file, line+"\n")
-	all, err := loadTokens(file)
+	loaded, err := loadTokens(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := all.byHash[sha256.Sum256([]byte(secret))]
+	got := loaded.byHash[sha256.Sum256([]byte(secret))]
 	if got.caller != caller || !got.expires.Equal(expires) {
 		t.Errorf("%s: got %+v, expected %+v until %v", line, got, caller, expires)
 	}
 	if again, _, _ := NewToken(caller, time.Time{}); again == secret {
 		t.Error("NewToken returned the same token twice")
 	}
+
 	for _, bad := range []Caller{
 		{},
 		{Name: "web"},
@@ -118,20 +123,19 @@ func TestNewTokenIsReadBack(t *testing.T) {
 	}
 }
 
-// Reading a token file ends, whatever is in it, and every token of it has roles.
+// FuzzLoadTokens demands that no line of a token file makes its parser panic, and that every token
+// has roles.
 func FuzzLoadTokens(f *testing.F) {
 	f.Add("web read,publish user=a expires=2030-01-02T03:04:05Z sha256:" + someHash)
 	f.Add("a read cert:x\n# y\n\nb admin cert:z")
 	f.Fuzz(func(t *testing.T, text string) {
-		all := &tokenFile{byHash: map[tokenHash]credential{}, byCert: map[string]credential{}}
+		loaded := &tokenFile{byHash: map[tokenHash]credential{}, byCert: map[string]credential{}}
 		for line := range strings.Lines(text) {
-			if err := all.addLine(strings.Fields(line)); err == nil {
-				continue
-			}
+			_ = loaded.addLine(strings.Fields(line)) // a bad line must add nothing
 		}
-		for id, tok := range all.byHash {
-			if tok.caller.Roles == 0 || len(hex.EncodeToString(id[:])) != 64 {
-				t.Errorf("%+v", tok)
+		for hash, c := range loaded.byHash {
+			if c.caller.Roles == 0 || len(hex.EncodeToString(hash[:])) != 64 {
+				t.Errorf("got %+v with the hash %x, expected roles and a hash of 32 bytes", c, hash)
 			}
 		}
 	})
