@@ -47,9 +47,9 @@ var errNoMemory = errors.New("no memory for the answers of other nodes")
 
 // answerMemory is what the answers of nodes to one call hold of the budget of bytes.
 type answerMemory struct {
-	// mu guards holding, because a call may ask several nodes at a time.
-	mu      sync.Mutex
-	holding admission.Reservation
+	// mu guards reservation, because a call may ask several nodes at a time.
+	mu          sync.Mutex
+	reservation admission.Reservation
 	// isStream says that the answer is a stream. messageLeft is then how many bytes of the current
 	// message may still arrive.
 	isStream    bool
@@ -58,21 +58,21 @@ type answerMemory struct {
 
 type answerMemoryKey struct{}
 
-// memoryOfStreams is the caller under which answers count that belong to no single call of a
+// callerBetweenNodes is the caller under which answers count that belong to no single call of a
 // client: messages of streams, and answers to calls that nodes make by themselves.
-const memoryOfStreams = "streams between nodes"
+const callerBetweenNodes = "streams between nodes"
 
 // ChargeAnswers returns a context for a call. The answers of nodes to calls with this context count
 // as memory of the caller until release is called.
 func (p *Peers) ChargeAnswers(ctx context.Context, caller string) (_ context.Context, release func()) {
-	m := &answerMemory{holding: admission.NewReservation(p.bytes, caller)}
+	m := &answerMemory{reservation: admission.NewReservation(p.bytes, caller)}
 	return context.WithValue(ctx, answerMemoryKey{}, m), m.release
 }
 
 // chargeStream returns a context for a stream. Each message of the stream counts as memory until
 // nextMessage is called.
 func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemory) {
-	m := &answerMemory{holding: admission.NewReservation(p.bytes, memoryOfStreams), isStream: true}
+	m := &answerMemory{reservation: admission.NewReservation(p.bytes, callerBetweenNodes), isStream: true}
 	m.nextMessage()
 	return context.WithValue(ctx, answerMemoryKey{}, m), m
 }
@@ -81,7 +81,7 @@ func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemor
 func (m *answerMemory) hold(n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f := m.holding.Hold(n); f != nil {
+	if f := m.reservation.Hold(n); f != nil {
 		f.Cause = errNoMemory
 		return f
 	}
@@ -92,7 +92,7 @@ func (m *answerMemory) hold(n int64) error {
 func (m *answerMemory) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.holding.Release()
+	m.reservation.Release()
 }
 
 // nextMessage releases the current message of a stream, and allows the next one.
@@ -101,14 +101,14 @@ func (m *answerMemory) nextMessage() {
 	m.messageLeft = maxMessageBytes + framingBytes
 }
 
-// boundBody returns the body of an answer with a limit of its size. What is read of it counts as
+// limitBody returns the body of an answer with a limit of its size. What is read of it counts as
 // memory of the call in ctx.
-func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) io.ReadCloser {
-	b := &boundedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
+func (p *Peers) limitBody(ctx context.Context, node string, body io.ReadCloser) io.ReadCloser {
+	b := &limitedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
 	b.left = &b.answerLeft
 	b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory)
 	if b.memory == nil {
-		b.memory = &answerMemory{holding: admission.NewReservation(p.bytes, memoryOfStreams)}
+		b.memory = &answerMemory{reservation: admission.NewReservation(p.bytes, callerBetweenNodes)}
 		b.releasesAtClose = true
 	}
 	if b.memory.isStream {
@@ -117,8 +117,8 @@ func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) 
 	return b
 }
 
-// boundedBody is the body of an answer of a node.
-type boundedBody struct {
+// limitedBody is the body of an answer of a node.
+type limitedBody struct {
 	io.ReadCloser
 	node string
 	// left points to how many bytes may still be read: to messageLeft of the memory for a stream,
@@ -132,7 +132,7 @@ type boundedBody struct {
 }
 
 // Read is part of [io.Reader].
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	// One byte more than allowed is enough to see that the answer is too large.
 	if int64(len(p)) > *b.left+1 {
 		p = p[:*b.left+1]
@@ -150,7 +150,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 }
 
 // Close is part of [io.Closer].
-func (b *boundedBody) Close() error {
+func (b *limitedBody) Close() error {
 	if b.releasesAtClose {
 		b.memory.release()
 	}

@@ -70,14 +70,14 @@ func clientFor[Req, Res any](p *Peers, httpClient *http.Client, n *Node, procedu
 
 	members := p.nodes()
 	p.clients.put(key, client, members)
-	p.forgetOtherThan(members)
+	p.forgetNonMembers(members)
 	return client
 }
 
-// forgetOtherThan drops what is recorded about nodes that are no longer members, so that these maps
+// forgetNonMembers drops what is recorded about nodes that are no longer members, so that these maps
 // cannot grow without limit either. A node that returns starts without suspicion, and its latency
 // and clock are measured again.
-func (p *Peers) forgetOtherThan(members []Node) {
+func (p *Peers) forgetNonMembers(members []Node) {
 	isMember := map[string]bool{}
 	for _, n := range members {
 		isMember[n.Name] = true
@@ -88,5 +88,5 @@ func (p *Peers) forgetOtherThan(members []Node) {
 	maps.DeleteFunc(p.suspected, func(name string, _ suspicion) bool { return !isMember[name] })
 	maps.DeleteFunc(p.usualLatency, func(m nodeMethod, _ time.Duration) bool { return !isMember[m.node] })
 	maps.DeleteFunc(p.clockOffsets, func(name string, _ time.Duration) bool { return !isMember[name] })
-	maps.DeleteFunc(p.lastBadAnswer, func(name string, _ time.Time) bool { return !isMember[name] })
+	maps.DeleteFunc(p.lastBadAnswerLog, func(name string, _ time.Time) bool { return !isMember[name] })
 }

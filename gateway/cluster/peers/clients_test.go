@@ -48,11 +48,11 @@ func TestRotatedAddressesDoNotGrowMemory(t *testing.T) {
 	}
 
 	for name, size := range map[string]struct{ got, most int }{
-		"clients":       {len(p.clients.clients), 5}, // ask of steady, and both methods of the two others
-		"suspected":     {len(p.suspected), 2},
-		"usualLatency":  {len(p.usualLatency), 2},
-		"clockOffsets":  {len(p.clockOffsets), 2},
-		"lastBadAnswer": {len(p.lastBadAnswer), 2},
+		"clients":          {len(p.clients.clients), 5}, // ask of steady, and both methods of the two others
+		"suspected":        {len(p.suspected), 2},
+		"usualLatency":     {len(p.usualLatency), 2},
+		"clockOffsets":     {len(p.clockOffsets), 2},
+		"lastBadAnswerLog": {len(p.lastBadAnswerLog), 2},
 	} {
 		if size.got > size.most {
 			t.Errorf("%s has %d entries, expected at most %d", name, size.got, size.most)

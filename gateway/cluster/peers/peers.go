@@ -45,9 +45,9 @@ const (
 	// maxConnsPerNode limits the calls under way to a node. More calls wait until one has ended.
 	// Streams are not limited.
 	maxConnsPerNode = 256
-	// checkAliveEvery is the interval at which a stream checks whether its node is still alive.
+	// aliveCheckInterval is the interval at which a stream checks whether its node is still alive.
 	// Nodes renew their keys in the bucket of the cluster at the same interval.
-	checkAliveEvery = 2 * time.Second
+	aliveCheckInterval = 2 * time.Second
 	// dialTimeout is how long a connection may take. It allows for the loss of the first packet,
 	// which is sent again after a second (RFC 6298, section 2). If another node could answer,
 	// attemptTimeout ends the attempt earlier.
@@ -86,10 +86,10 @@ type Peers struct {
 	// clockOffsets has, by name of the node, by how much its clock is ahead of the clock of this
 	// process. It has only nodes whose clocks differed too much.
 	clockOffsets map[string]time.Duration
-	// lastBadAnswer is when a bad answer of a node was last logged, by name.
-	lastBadAnswer map[string]time.Time
-	// lastFailure is the time at which a call that no node answered was last logged.
-	lastFailure time.Time
+	// lastBadAnswerLog is when a bad answer of a node was last logged, by name.
+	lastBadAnswerLog map[string]time.Time
+	// lastFailureLog is the time at which a call that no node answered was last logged.
+	lastFailureLog time.Time
 	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge.
 	// Each hedge costs answersPerHedge.
 	hedgeCredit int
@@ -165,20 +165,20 @@ func New(o Options) *Peers {
 	callTransport := streamTransport.Clone()
 	callTransport.MaxConnsPerHost = maxConnsPerNode
 	return &Peers{
-		nodes:         o.Nodes,
-		calls:         newHTTPClient(callTransport),
-		streams:       newHTTPClient(streamTransport),
-		scheme:        scheme,
-		credentials:   NewCredentials(o.Keys, o.Log, o.Name, o.Addr),
-		keys:          o.Keys,
-		log:           o.Log,
-		bytes:         o.Bytes,
-		logger:        o.Logger,
-		suspected:     map[string]suspicion{},
-		usualLatency:  map[nodeMethod]time.Duration{},
-		clockOffsets:  map[string]time.Duration{},
-		lastBadAnswer: map[string]time.Time{},
-		hedgeCredit:   maxSavedHedges * answersPerHedge,
+		nodes:            o.Nodes,
+		calls:            newHTTPClient(callTransport),
+		streams:          newHTTPClient(streamTransport),
+		scheme:           scheme,
+		credentials:      NewCredentials(o.Keys, o.Log, o.Name, o.Addr),
+		keys:             o.Keys,
+		log:              o.Log,
+		bytes:            o.Bytes,
+		logger:           o.Logger,
+		suspected:        map[string]suspicion{},
+		usualLatency:     map[nodeMethod]time.Duration{},
+		clockOffsets:     map[string]time.Duration{},
+		lastBadAnswerLog: map[string]time.Time{},
+		hedgeCredit:      maxSavedHedges * answersPerHedge,
 	}
 }
 
@@ -316,18 +316,18 @@ func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAn
 	return true
 }
 
-// badAnswerEvery is the shortest time between two log lines about bad answers of the same node.
-const badAnswerEvery = time.Minute
+// badAnswerLogInterval is the shortest time between two log lines about bad answers of the same node.
+const badAnswerLogInterval = time.Minute
 
 // logBadAnswer logs a bad answer of a node, unless one was logged a short time ago.
 func (p *Peers) logBadAnswer(name string, err error) {
 	now := time.Now()
 	// The line is written without the lock, which every call needs.
 	p.mu.Lock()
-	last, isKnown := p.lastBadAnswer[name]
-	isDue := !isKnown || now.Sub(last) >= badAnswerEvery
+	last, isKnown := p.lastBadAnswerLog[name]
+	isDue := !isKnown || now.Sub(last) >= badAnswerLogInterval
 	if isDue {
-		p.lastBadAnswer[name] = now
+		p.lastBadAnswerLog[name] = now
 	}
 	p.mu.Unlock()
 
@@ -367,9 +367,9 @@ const failureLogInterval = time.Minute
 func (p *Peers) logFailure(err error) {
 	now := time.Now()
 	p.mu.Lock()
-	isDue := now.Sub(p.lastFailure) >= failureLogInterval
+	isDue := now.Sub(p.lastFailureLog) >= failureLogInterval
 	if isDue {
-		p.lastFailure = now
+		p.lastFailureLog = now
 	}
 	p.mu.Unlock()
 	if isDue {
@@ -584,7 +584,7 @@ func (p *Peers) endStreamOfSilentNode(
 		case <-ctx.Done():
 			return
 		}
-		timer.Reset(checkAliveEvery)
+		timer.Reset(aliveCheckInterval)
 	}
 }
 

@@ -165,8 +165,8 @@ func (p *CallProof) timeHeaderValue(now time.Time) string {
 	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
 }
 
-// parseTime parses a value of timeHeader that the callee of this call has made.
-func (p *CallProof) parseTime(header string) (now time.Time, ok bool) {
+// parseTimeHeader parses a value of timeHeader that the callee of this call has made.
+func (p *CallProof) parseTimeHeader(header string) (now time.Time, ok bool) {
 	micros, mac, _ := strings.Cut(header, " ")
 	n, err := strconv.ParseInt(micros, 10, 64)
 	want := hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))

@@ -19,7 +19,7 @@ type nodeClient struct {
 	node Node
 }
 
-var errBodyOnce = errors.New("peers: the body of a call can be read only once")
+var errBodyNotRepeatable = errors.New("peers: the body of a call can be read only once")
 
 // Do sends a request.
 func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
@@ -34,7 +34,7 @@ func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, isRefusedForTime := proof.parseTime(res.Header.Get(timeHeader))
+	now, isRefusedForTime := proof.parseTimeHeader(res.Header.Get(timeHeader))
 	if isRefusedForTime {
 		// The node has refused the call because its clock differs from that of this process. The
 		// clock of the node decides, so the call is repeated with its time.
@@ -49,14 +49,14 @@ func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 	if !proof.isProvenBy(res.Header.Get(proofHeader)) {
 		return nil, c.unprovenAnswerError(res)
 	}
-	res.Body = c.boundBody(req.Context(), c.node.Name, res.Body)
+	res.Body = c.limitBody(req.Context(), c.node.Name, res.Body)
 	return res, nil
 }
 
 // send signs a request and sends it.
 func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *CallProof, error) {
 	if req.GetBody == nil {
-		return nil, nil, errBodyOnce
+		return nil, nil, errBodyNotRepeatable
 	}
 	var err error
 	req.Body, err = req.GetBody()

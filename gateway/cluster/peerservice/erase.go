@@ -18,23 +18,23 @@ type StoreAccess interface {
 	Clean(ctx context.Context, epoch uint32) (done bool, err error)
 	// Rows calls do with the rows of some partitions of a projection, and with those rows that
 	// belong to no partition, in the order of their keys and as of one position. It fails if the
-	// hash of the projection's fold is not fold, or if the store may contain rows that were
+	// hash of the projection's fold is not foldHash, or if the store may contain rows that were
 	// scrubbed from the log before the epoch.
-	Rows(ctx context.Context, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error) error
+	Rows(ctx context.Context, projection, foldHash string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error) error
 }
 
 // StoreService answers the calls of other nodes about the stores of this node.
 type StoreService struct{ Access StoreAccess }
 
 // Flush calls [StoreAccess.Flush]. The answer has the text of its error.
-func (k StoreService) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
-	done, err := k.Access.Flush(ctx, req.GetEpoch(), req.GetSeq())
+func (s StoreService) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
+	done, err := s.Access.Flush(ctx, req.GetEpoch(), req.GetSeq())
 	return &peerv1.FlushResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
 // Clean calls [StoreAccess.Clean]. The answer has the text of its error.
-func (k StoreService) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
-	done, err := k.Access.Clean(ctx, req.GetEpoch())
+func (s StoreService) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
+	done, err := s.Access.Clean(ctx, req.GetEpoch())
 	return &peerv1.CleanResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 

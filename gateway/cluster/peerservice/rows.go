@@ -17,14 +17,14 @@ const rowsPartBytes = 256 << 10
 
 // Rows sends the rows of some partitions. In a part, each row is the length of its key, the key,
 // the length of its value, and the value. Lengths are uvarints.
-func (k StoreService) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*peerv1.RowsResponse) error) error {
+func (s StoreService) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*peerv1.RowsResponse) error) error {
 	partitions, err := events.ParsePartitions(req.GetPartitions())
 	if err != nil {
 		return apierror.Invalid(apierror.InvalidField("partitions", "%s", err))
 	}
 
 	var part []byte
-	err = k.Access.Rows(ctx, req.GetProjection(), req.GetFold(), req.GetEpoch(), partitions, func(key, value []byte) error {
+	err = s.Access.Rows(ctx, req.GetProjection(), req.GetFold(), req.GetEpoch(), partitions, func(key, value []byte) error {
 		part = appendSized(appendSized(part, key), value)
 		if len(part) < rowsPartBytes {
 			return nil

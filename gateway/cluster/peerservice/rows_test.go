@@ -13,14 +13,14 @@ import (
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
-// rowsKeeper has rows.
-type rowsKeeper struct {
+// fakeStoreAccess has rows.
+type fakeStoreAccess struct {
 	peerservice.StoreAccess
 	rows [][2]string
 }
 
-func (k rowsKeeper) Rows(_ context.Context, _, _ string, _ uint32, _ events.Partitions, do func(key, value []byte) error) error {
-	for _, r := range k.rows {
+func (f fakeStoreAccess) Rows(_ context.Context, _, _ string, _ uint32, _ events.Partitions, do func(key, value []byte) error) error {
+	for _, r := range f.rows {
 		if err := do([]byte(r[0]), []byte(r[1])); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func TestRowsArriveAsSent(t *testing.T) {
 	}
 	parts := 0
 	all := events.AllPartitions()
-	err := peerservice.StoreService{Access: rowsKeeper{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
+	err := peerservice.StoreService{Access: fakeStoreAccess{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
 		func(part *peerv1.RowsResponse) error {
 			parts++
 			return peerservice.EachRow(part, keep)
@@ -50,7 +50,7 @@ func TestRowsArriveAsSent(t *testing.T) {
 		t.Errorf("%d rows in %d parts, error %v", len(got), parts, err)
 	}
 	part := &peerv1.RowsResponse{}
-	one := peerservice.StoreService{Access: rowsKeeper{rows: [][2]string{{"key", "value"}}}}
+	one := peerservice.StoreService{Access: fakeStoreAccess{rows: [][2]string{{"key", "value"}}}}
 	if err := one.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()}, func(p *peerv1.RowsResponse) error {
 		part.Rows = bytes.Clone(p.GetRows())
 		return nil
