@@ -15,37 +15,38 @@ import (
 )
 
 const (
-	// maxAnswerBytes is the size of the largest answer to a call. The largest answers are those to
-	// the questions of a RemoteBatch: up to 5000 questions, each of which may be answered with
-	// about 100 pins of about 100 bytes. Up to this size, the budget of bytes decides (--memory).
+	// maxAnswerBytes limits the size of an answer to a call. The largest answers are those to the
+	// questions of a RemoteBatch: up to 5000 questions, each of which may be answered with about
+	// 100 pins of about 100 bytes. Below the limit, an answer still needs memory in the budget of
+	// bytes (--memory).
 	maxAnswerBytes = 64 << 20
-	// maxMessageBytes is the size of the largest message of a stream. The largest messages have 256
-	// KiB of rows and one more row.
+	// maxMessageBytes limits the size of a message of a stream. The largest messages have 256 KiB
+	// of rows and one more row.
 	maxMessageBytes = 16 << 20
 	// framingBytes is added to maxMessageBytes for the bytes between two messages of a stream.
 	framingBytes = 64
 )
 
-// ErrBadAnswer is the cause of the error of a node whose answer cannot be used. The node is at
-// fault, so another one is asked.
+// ErrBadAnswer is the cause of the error for an answer that cannot be used. The node that gave it
+// is at fault, so another node is asked.
 var ErrBadAnswer = errors.New("a node gave a bad answer")
 
-// badAnswer returns the error of a node whose answer cannot be used. predicate completes the
-// sentence "node x …".
+// badAnswer returns the error for an answer that cannot be used. predicate says what the node did,
+// and completes the sentence "node x …".
 func badAnswer(node, predicate string) error {
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Cause: ErrBadAnswer, Text: "node " + node + " " + predicate,
 	}
 }
 
-// BadAnswerError returns the error of a node whose answer does not fit the question.
+// BadAnswerError returns the error for an answer that does not fit the question.
 func BadAnswerError(node string) error { return badAnswer(node, "gave an answer that cannot be read") }
 
 // errNoMemory is the cause of the error of a call for whose answers this process has no memory. To
 // ask another node would not help.
 var errNoMemory = errors.New("no memory for the answers of other nodes")
 
-// answerMemory is what the answers of nodes to one call hold of the budget of bytes.
+// answerMemory is the memory that the answers of nodes to one call take from the budget of bytes.
 type answerMemory struct {
 	// mu guards reservation, because a call may ask several nodes at a time.
 	mu          sync.Mutex
@@ -56,21 +57,22 @@ type answerMemory struct {
 	messageLeft int64
 }
 
+// answerMemoryKey is the key under which the context of a call has its *answerMemory.
 type answerMemoryKey struct{}
 
-// callerBetweenNodes is the caller under which answers count that belong to no single call of a
-// client: messages of streams, and answers to calls that nodes make by themselves.
+// callerBetweenNodes is the caller to whom the budget of bytes charges answers that belong to no
+// single call of a client: messages of streams, and answers to calls that nodes make by themselves.
 const callerBetweenNodes = "streams between nodes"
 
-// ChargeAnswers returns a context for a call. The answers of nodes to calls with this context count
-// as memory of the caller until release is called.
+// ChargeAnswers returns a context for a client's call. The answers of nodes to calls with this
+// context count as memory of the caller until release is called.
 func (p *Peers) ChargeAnswers(ctx context.Context, caller string) (_ context.Context, release func()) {
 	m := &answerMemory{reservation: admission.NewReservation(p.bytes, caller)}
 	return context.WithValue(ctx, answerMemoryKey{}, m), m.release
 }
 
-// chargeStream returns a context for a stream. Each message of the stream counts as memory until
-// nextMessage is called.
+// chargeStream returns a context for a stream, and the memory that its messages take. Each message
+// counts until nextMessage is called.
 func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemory) {
 	m := &answerMemory{reservation: admission.NewReservation(p.bytes, callerBetweenNodes), isStream: true}
 	m.nextMessage()
@@ -81,11 +83,12 @@ func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemor
 func (m *answerMemory) hold(n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f := m.reservation.Hold(n); f != nil {
-		f.Cause = errNoMemory
-		return f
+	failure := m.reservation.Hold(n)
+	if failure != nil {
+		failure.Cause = errNoMemory
+		return failure
 	}
-	return nil
+	return nil // not failure, because an error that holds a nil *Failure is not nil
 }
 
 // release gives back all bytes.
@@ -101,13 +104,16 @@ func (m *answerMemory) nextMessage() {
 	m.messageLeft = maxMessageBytes + framingBytes
 }
 
-// limitBody returns the body of an answer with a limit of its size. What is read of it counts as
-// memory of the call in ctx.
+// limitBody returns the body of an answer, with a limit on its size. What is read of it counts as
+// memory of the call whose context is ctx.
 func (p *Peers) limitBody(ctx context.Context, node string, body io.ReadCloser) io.ReadCloser {
 	b := &limitedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
 	b.left = &b.answerLeft
 	b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory)
+
 	if b.memory == nil {
+		// A node makes the call by itself. When the body is closed, the caller has decoded the
+		// answer.
 		b.memory = &answerMemory{reservation: admission.NewReservation(p.bytes, callerBetweenNodes)}
 		b.releasesAtClose = true
 	}
@@ -117,23 +123,23 @@ func (p *Peers) limitBody(ctx context.Context, node string, body io.ReadCloser) 
 	return b
 }
 
-// limitedBody is the body of an answer of a node.
+// limitedBody is the body of an answer of a node, with a limit on its size.
 type limitedBody struct {
 	io.ReadCloser
 	node string
-	// left points to how many bytes may still be read: to messageLeft of the memory for a stream,
-	// and otherwise to answerLeft.
+	// left points to how many bytes may still be read: for a stream to messageLeft of memory, which
+	// nextMessage resets, and otherwise to answerLeft.
 	left       *int64
 	answerLeft int64
 	memory     *answerMemory
-	// releasesAtClose says that no call of a client has this answer, so it counts only until its
-	// body is closed.
+	// releasesAtClose says that the answer belongs to no call of a client. It then counts as memory
+	// only until its body is closed.
 	releasesAtClose bool
 }
 
-// Read is part of [io.Reader].
+// Read implements [io.Reader].
 func (b *limitedBody) Read(p []byte) (int, error) {
-	// One byte more than allowed is enough to see that the answer is too large.
+	// Reading one byte more than allowed is enough to find that the answer is too large.
 	if int64(len(p)) > *b.left+1 {
 		p = p[:*b.left+1]
 	}
@@ -149,7 +155,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close is part of [io.Closer].
+// Close implements [io.Closer].
 func (b *limitedBody) Close() error {
 	if b.releasesAtClose {
 		b.memory.release()
@@ -157,9 +163,9 @@ func (b *limitedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// checkPosition returns an error for an answer without a position, an answer of another log than
-// that of this process, or one that is older than the position that the request demands. Types of
-// messages that have no position field are not checked.
+// checkPosition returns an error for an answer without a position, an answer of another log, or an
+// answer that is older than the position that the request demands. It does not check messages that
+// have no field for a position.
 func (p *Peers) checkPosition(node string, req, res any) error {
 	var text string
 	switch m := res.(type) {
@@ -170,22 +176,24 @@ func (p *Peers) checkPosition(node string, req, res any) error {
 	default:
 		return nil
 	}
+
 	position, err := events.ParsePosition(text)
 	if err != nil {
 		return badAnswer(node, "gave an answer without a position")
 	}
-	if [4]byte(p.log[:4]) != position.Log {
+	if [4]byte(p.log[:4]) != position.Log { // a position has the first bytes of the id of its log
 		return badAnswer(node, "gave an answer of another log")
 	}
-	if demanded := p.demandedSeq(req); position.Seq < demanded {
+	demanded := p.demandedSeq(req)
+	if position.Seq < demanded {
 		return badAnswer(node, fmt.Sprintf("gave an answer of sequence %d, which is before %d, the one asked for", position.Seq, demanded))
 	}
 	return nil
 }
 
-// demandedSeq returns the sequence at or after which a request must be answered: that of its
-// at_least or of its page token. A position or token that is invalid demands nothing here, because
-// the callee refuses it.
+// demandedSeq returns the sequence that the answer to a request must contain: the one in its field
+// at_least or the one in its page token, whichever is higher. An invalid position or token demands
+// nothing here, because the node that is called refuses it.
 func (p *Peers) demandedSeq(req any) (seq uint64) {
 	if m, ok := req.(interface{ GetAtLeast() string }); ok {
 		if position, err := events.ParsePosition(m.GetAtLeast()); err == nil {

@@ -9,15 +9,15 @@ import (
 	"connectrpc.com/connect"
 )
 
-// clientKey names a method of a node at an address.
+// clientKey identifies a method of a node: the name and address of the node, and the procedure.
 type clientKey struct{ name, addr, procedure string }
 
 // clientCache has one client for each method of each member of the cluster, because making a client
-// costs as much as a call.
+// costs as much as a call. The members are the nodes that are alive.
 //
 // Names and addresses come from the bucket of the cluster. The cache drops the clients of nodes
 // that are no longer members, so that it cannot grow without limit when new addresses keep
-// appearing there.
+// appearing in the bucket.
 type clientCache struct {
 	mu sync.RWMutex
 	// clients holds values of type *connect.Client[Req, Res], whose type depends on the procedure.
@@ -31,8 +31,8 @@ func (c *clientCache) get(key clientKey) any {
 	return c.clients[key]
 }
 
-// put adds a client, and drops the clients of nodes that are not among members. It does not add the
-// client of a node that is not a member.
+// put adds a client, and drops the clients of nodes that are not among members. It adds nothing for
+// a node that is not a member: its call began before the node left.
 func (c *clientCache) put(key clientKey, client any, members []Node) {
 	addrs := map[string]string{}
 	for _, n := range members {
@@ -63,10 +63,11 @@ func clientFor[Req, Res any](p *Peers, httpClient *http.Client, n *Node, procedu
 		return client
 	}
 
-	// Answers are not compressed, because that would cost more than to send them over a private
-	// network.
-	client := connect.NewClient[Req, Res](&nodeClient{Peers: p, http: httpClient, node: *n}, p.scheme+n.Addr+procedure,
-		connect.WithAcceptCompression("gzip", nil, nil))
+	// Without decompressors, the client accepts no compressed answers. Compression would cost more
+	// than sending the bytes over a private network.
+	withoutCompression := connect.WithAcceptCompression("gzip", nil, nil)
+	signing := &nodeClient{Peers: p, http: httpClient, node: *n}
+	client := connect.NewClient[Req, Res](signing, p.scheme+n.Addr+procedure, withoutCompression)
 
 	members := p.nodes()
 	p.clients.put(key, client, members)
@@ -74,9 +75,9 @@ func clientFor[Req, Res any](p *Peers, httpClient *http.Client, n *Node, procedu
 	return client
 }
 
-// forgetNonMembers drops what is recorded about nodes that are no longer members, so that these maps
-// cannot grow without limit either. A node that returns starts without suspicion, and its latency
-// and clock are measured again.
+// forgetNonMembers drops what is recorded about nodes that are no longer members, so that these
+// maps cannot grow without limit either. A node that returns starts without suspicion, and its
+// latency and clock are measured again.
 func (p *Peers) forgetNonMembers(members []Node) {
 	isMember := map[string]bool{}
 	for _, n := range members {

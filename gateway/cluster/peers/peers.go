@@ -29,26 +29,27 @@ type Node struct {
 	Name string
 	// Addr is the host:port of the listener for other nodes.
 	Addr string
-	// Serves are the partitions for which the node answers.
+	// Serves are the partitions about which the node answers calls.
 	Serves events.Partitions
 }
 
 const (
-	// attemptTimeout is how long one node may take to answer while another node could be asked.
+	// attemptTimeout is how long one node may take to answer if another node could answer instead.
 	attemptTimeout = time.Second
-	// lastAttemptTimeout is how long a node may take while no other node could be asked.
+	// lastAttemptTimeout is how long a node may take if no other node could answer instead.
 	lastAttemptTimeout = 30 * time.Second
-	// minSuspicion is how long a node that did not answer is asked only after all others. The
-	// duration doubles with each further failure in a row, up to maxSuspicion. By then the other
-	// nodes consider the node dead.
-	minSuspicion, maxSuspicion = time.Second, 16 * time.Second
-	// maxConnsPerNode limits the calls under way to a node. More calls wait until one has ended.
-	// Streams are not limited.
+	// minSuspicion is how long a node is suspected after it did not answer: for that time it is
+	// asked only after all others. The duration doubles with each further failure in a row, up to
+	// maxSuspicion. By then the other nodes consider the node dead.
+	minSuspicion = time.Second
+	maxSuspicion = 16 * time.Second
+	// maxConnsPerNode limits how many calls to a node run at the same time. More calls wait until
+	// one has ended. Streams are not limited.
 	maxConnsPerNode = 256
 	// aliveCheckInterval is the interval at which a stream checks whether its node is still alive.
 	// Nodes renew their keys in the bucket of the cluster at the same interval.
 	aliveCheckInterval = 2 * time.Second
-	// dialTimeout is how long a connection may take. It allows for the loss of the first packet,
+	// dialTimeout is how long it may take to connect. It allows for the loss of the first packet,
 	// which is sent again after a second (RFC 6298, section 2). If another node could answer,
 	// attemptTimeout ends the attempt earlier.
 	dialTimeout = 3 * time.Second
@@ -58,17 +59,19 @@ const (
 
 // Peers calls the other nodes of a cluster. Its methods may be called concurrently.
 type Peers struct {
+	// nodes returns the other nodes that are alive.
 	nodes func() []Node
 	// calls and streams have separate connections. A stream occupies its connection for as long as
-	// it lasts, and would take those of calls.
+	// it lasts, so many streams would leave no connections for calls.
 	calls, streams *http.Client
 
 	scheme      string
 	credentials *Credentials
-	// keys verify page tokens, and log is the id of the log, to check the positions of answers.
+	// keys read the positions in page tokens, and log is the id of the log. Both are used to check
+	// the positions of answers.
 	keys pagetoken.KeyRing
 	log  events.LogID
-	// bytes is the budget of bytes of the process, in which answers count.
+	// bytes is the process's budget of bytes. The memory of answers is taken from it.
 	bytes  *admission.Budget
 	logger *slog.Logger
 	// Calls counts the calls to other nodes.
@@ -76,6 +79,7 @@ type Peers struct {
 
 	clients clientCache
 
+	// mu guards all fields below.
 	mu sync.Mutex
 	// suspected has the nodes that did not answer their last call, by name.
 	suspected map[string]suspicion
@@ -83,12 +87,12 @@ type Peers struct {
 	// is kept per method. If it were kept per node, long calls among many short ones would always
 	// be hedged, which would cost more than a twentieth of the work.
 	usualLatency map[nodeMethod]time.Duration
-	// clockOffsets has, by name of the node, by how much its clock is ahead of the clock of this
-	// process. It has only nodes whose clocks differed too much.
+	// clockOffsets is by how much the clock of a node is ahead of the clock of this process, by the
+	// name of the node. It has only nodes that refused a call because their clock differs.
 	clockOffsets map[string]time.Duration
-	// lastBadAnswerLog is when a bad answer of a node was last logged, by name.
+	// lastBadAnswerLog is when a bad answer of a node was last logged, by the name of the node.
 	lastBadAnswerLog map[string]time.Time
-	// lastFailureLog is the time at which a call that no node answered was last logged.
+	// lastFailureLog is when a call that no node answered was last logged.
 	lastFailureLog time.Time
 	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge.
 	// Each hedge costs answersPerHedge.
@@ -118,7 +122,8 @@ type Calls struct {
 	Retried atomic.Uint64
 	// Hedged counts calls that were made in addition because another node was slow.
 	Hedged atomic.Uint64
-	// Failed counts questions that no node has answered in the time of their caller.
+	// Failed counts calls of Scatter and ForwardStream for which no node has answered, although the
+	// caller still waited.
 	Failed atomic.Uint64
 }
 
@@ -132,19 +137,19 @@ type Options struct {
 	// Name and Addr are the name and the address of this node in the cluster. They are empty for a
 	// router.
 	Name, Addr string
-	// Keys are the keys of page tokens, by which nodes prove that they belong to the cluster, and
-	// Log is the id of their log.
+	// Keys are the keys of page tokens, and Log is the id of the log. All nodes of a cluster have
+	// the same ones, and prove that to each other.
 	Keys pagetoken.KeyRing
 	Log  events.LogID
 	// Dial connects with TLS. If it is nil, connections are not encrypted.
 	Dial Dial
-	// Bytes is the budget in which answers count.
+	// Bytes is the budget of bytes from which the memory of answers is taken.
 	Bytes *admission.Budget
 	// Logger receives the bad answers of nodes, and the calls that no node has answered.
 	Logger *slog.Logger
 }
 
-// maxHeaderBytes is the size of the largest head of an answer. Nodes send a few hundred bytes.
+// maxHeaderBytes limits the size of the HTTP headers of an answer. Nodes send a few hundred bytes.
 const maxHeaderBytes = 16 << 10
 
 // New returns the Peers of a cluster.
@@ -153,6 +158,7 @@ func New(o Options) *Peers {
 	if o.Dial != nil {
 		scheme = "https://"
 	}
+
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	streamTransport := &http.Transport{
 		DialContext:            dialer.DialContext,
@@ -164,6 +170,7 @@ func New(o Options) *Peers {
 	}
 	callTransport := streamTransport.Clone()
 	callTransport.MaxConnsPerHost = maxConnsPerNode
+
 	return &Peers{
 		nodes:            o.Nodes,
 		calls:            newHTTPClient(callTransport),
@@ -200,9 +207,9 @@ func (p *Peers) Close() {
 // PartitionOf returns the partition of a home, which is the id of a user or item.
 func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
 
-// nodesServing returns the nodes that serve a partition and are not in tried, in the order in which
-// they should be asked. Calls about the same partition go to the same node as long as it answers,
-// because that node has the rows of earlier calls in memory.
+// nodesServing returns the nodes that serve a partition and whose names are not in tried, in the
+// order in which they should be asked. Calls about the same partition go to the same node as long
+// as it answers, because that node has the rows of earlier calls in memory.
 func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 	var found []Node
 	for _, n := range p.nodes() {
@@ -240,13 +247,14 @@ func (p *Peers) ServedByOthers() (served events.Partitions) {
 func (p *Peers) suspicionRank(name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s, ok := p.suspected[name]; ok && time.Now().Before(s.until) {
+	if time.Now().Before(p.suspected[name].until) {
 		return 1
 	}
 	return 0
 }
 
-// suspect marks a node that did not answer, so that it is asked only after all others for a while.
+// suspect records that a node did not answer, so that it is asked only after all others for a
+// while.
 func (p *Peers) suspect(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,8 +266,8 @@ func (p *Peers) suspectLocked(name string) {
 	s := p.suspected[name]
 	now := time.Now()
 	if now.Before(s.until) {
-		// This call was already under way when the first one failed. If it counted, a single
-		// failure of a node with many calls would lead to the longest suspicion.
+		// This call began before the first one failed. If it counted, a single failure of a node
+		// with many calls would lead to the longest suspicion.
 		return
 	}
 	s.duration = min(max(2*s.duration, minSuspicion), maxSuspicion)
@@ -267,7 +275,7 @@ func (p *Peers) suspectLocked(name string) {
 	p.suspected[name] = s
 }
 
-// clearSuspicion records that a node has answered.
+// clearSuspicion records that a node has answered. That also earns credit for hedges.
 func (p *Peers) clearSuspicion(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,8 +296,8 @@ func (p *Peers) spendHedgeCredit() bool {
 	return true
 }
 
-// recordResult records whether a node has answered a call, and reports whether another node should
-// be asked.
+// recordResult records whether a node has answered a call that ended with err, and reports whether
+// another node should be asked.
 func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAnother bool) {
 	switch {
 	case errors.Is(err, errNoMemory):
@@ -308,8 +316,8 @@ func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAn
 	if errors.Is(err, ErrBadAnswer) {
 		p.logBadAnswer(name, err)
 	}
-	// Errors that a node returns have a reason. Without one, the node could not be reached, or it
-	// has failed.
+	// Errors that a healthy node returns have a reason. Without one, the node could not be reached,
+	// or it has failed.
 	if apierror.Of(err).Reason == skeinv1.Reason_REASON_UNSPECIFIED {
 		p.suspect(name)
 	}
@@ -349,8 +357,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// countFailure counts a question that no node has answered. It does not count the question of a
-// caller who has gone away.
+// countFailure counts a call for which no node has answered, and logs it. It ignores a call that a
+// node has answered, and one whose caller has gone away.
 func (p *Peers) countFailure(ctx context.Context, err error) {
 	if !isFinal(err) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.Calls.Failed.Add(1)
@@ -358,12 +366,12 @@ func (p *Peers) countFailure(ctx context.Context, err error) {
 	}
 }
 
-// failureLogInterval bounds how often calls that failed are logged.
+// failureLogInterval is the shortest time between two log lines about calls that no node answered.
 const failureLogInterval = time.Minute
 
-// logFailure logs that no other node has answered a call, at most once per failureLogInterval. The
-// cause is what happened at the node that was asked last: the nodes may know each other from the
-// bucket, and yet not reach each other.
+// logFailure logs that no other node has answered a call, unless that was logged a short time ago.
+// The line also has the error of the node that was asked last, because nodes may learn of each
+// other from the bucket of the cluster, and yet not reach each other.
 func (p *Peers) logFailure(err error) {
 	now := time.Now()
 	p.mu.Lock()
@@ -377,14 +385,16 @@ func (p *Peers) logFailure(err error) {
 	}
 }
 
-// noNodeError returns the error for a partition that no remaining node serves. cause is the error
-// of the node that was asked last, or nil. If it has a reason, it is returned unchanged.
-func noNodeError(partition uint8, cause error) error {
-	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
-		return f
+// noNodeError returns the error for a partition that no remaining node serves. lastErr is the error
+// of the node that was asked last, or nil if none was asked. If lastErr has a reason, noNodeError
+// returns it unchanged, because it says more to the client.
+func noNodeError(partition uint8, lastErr error) error {
+	failure, ok := errors.AsType[*apierror.Failure](lastErr)
+	if ok && failure.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
+		return failure
 	}
 	return &apierror.Failure{
-		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetrySoon, Cause: cause,
+		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetrySoon, Cause: lastErr,
 		Text: fmt.Sprintf("no node that can be reached serves partition %d of %d", partition, events.NumPartitions),
 	}
 }
@@ -398,9 +408,11 @@ func NotHereError() error {
 	}
 }
 
-// Call makes a call to a node. lag is by how many envelopes the answer is behind the log, or
+// Call makes one call to one node. lag is by how many envelopes the answer is behind the log, or
 // negative if the answer does not say.
-func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
+func Call[Req, Res any](
+	ctx context.Context, p *Peers, n *Node, procedure string, req *Req,
+) (res *Res, lag int64, err error) {
 	answer, err := clientFor[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, 0, callError(n, err)
@@ -421,7 +433,8 @@ func callError(n *Node, err error) error {
 	if f, ok := errors.AsType[*apierror.Failure](err); ok {
 		return f
 	}
-	// The client of Connect gives these codes to failures of the connection and to the end of ctx.
+
+	// Connect's client gives these codes to failures of the connection and to the end of ctx.
 	switch connect.CodeOf(err) {
 	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnavailable:
 		return apierror.OfPeer(err)
@@ -431,13 +444,15 @@ func callError(n *Node, err error) error {
 
 // parseLag returns the lag in the header of an answer, or -1 if there is none.
 func parseLag(h http.Header) int64 {
-	if lag, err := strconv.ParseInt(h.Get(call.LagHeader), 10, 64); err == nil {
-		return lag
+	lag, err := strconv.ParseInt(h.Get(call.LagHeader), 10, 64)
+	if err != nil {
+		return -1
 	}
-	return -1
+	return lag
 }
 
-// Forward has a call answered by a node that serves the partition. lag is as for [Call].
+// Forward passes a call on to a node that serves the partition, and returns the node's answer. lag
+// is as for [Call].
 func Forward[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req,
 ) (res *Res, lag int64, err error) {
@@ -449,8 +464,8 @@ func Forward[Req, Res any](
 	return res, lag, err
 }
 
-// attemptTimeoutFor returns how long one node may take to answer. If others could be asked, the
-// deadline of ctx must leave them at least half of the remaining time.
+// attemptTimeoutFor returns how long one node may take to answer. If other nodes could answer
+// instead, half of the time until the deadline of ctx is left for them.
 func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
 	if !hasOthers {
 		return lastAttemptTimeout
@@ -462,9 +477,10 @@ func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
 	return attemptTimeout
 }
 
-// ForwardStream has a call answered with a stream by a node that serves the partition. Until the
-// first part arrives, other nodes are asked if one fails. After that, an error ends the stream, and
-// the client continues with a call of its own from where the stream ended.
+// ForwardStream passes a call on to a node that serves the partition, and passes the parts of the
+// node's stream to send. setLag gets the lag of the first part, before it is sent. If the node
+// fails before the first part, ForwardStream asks other nodes. After that, an error ends the
+// stream, and the client must continue with a new call where the stream ended.
 func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) error {
@@ -479,8 +495,8 @@ func ForwardStream[Req, Res any](
 	return err
 }
 
-// forwardStreamOnce is ForwardStream without the retries: it asks each node at most once. hasSent
-// says that a part of a stream was sent.
+// forwardStreamOnce is ForwardStream without the pauses and retries: it asks each node at most
+// once. hasSent says that a part of a stream was passed to send.
 func forwardStreamOnce[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (hasSent bool, err error) {
@@ -490,34 +506,38 @@ func forwardStreamOnce[Req, Res any](
 		if len(nodes) == 0 {
 			return false, noNodeError(partition, err)
 		}
-		tried = append(tried, nodes[0].Name)
-		hasSent, err = Stream(ctx, p, &nodes[0], attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
+		n := &nodes[0]
+		tried = append(tried, n.Name)
+		hasSent, err = Stream(ctx, p, n, attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
+
 		// After the first part, another node cannot continue the stream: its first part would
 		// repeat what the client already has.
-		askAnother := p.recordResult(ctx, nodes[0].Name, err)
+		askAnother := p.recordResult(ctx, n.Name, err)
 		if !askAnother || hasSent {
 			return hasSent, err
 		}
 	}
 }
 
-// errSilent ends the stream of a node that does not send the first part in time, or is no longer
-// alive.
+// errSilent ends the stream of a node that does not send the first part in time, or that is no
+// longer alive.
 var errSilent = &apierror.Failure{
 	Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Text: "the node that answers the stream has fallen silent",
 }
 
-// Stream calls a method of a node that answers with a stream, and passes the parts to send. The
-// first part must arrive within limit. hasSent says that a part was passed to send.
+// Stream makes one call to one node that answers with a stream, and passes the parts to send. The
+// first part must arrive within limit. setLag gets the lag of the first part, before it is sent.
+// hasSent says that a part was passed to send.
 func Stream[Req, Res any](
-	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req, setLag func(int64), send func(*Res) error,
+	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req,
+	setLag func(int64), send func(*Res) error,
 ) (hasSent bool, err error) {
 	ctx, memory := p.chargeStream(ctx)
 	defer memory.release()
 	ctx, end := context.WithCancelCause(ctx)
 
-	// The goroutine reads ctx, so ctx must not be assigned after this.
-	begun := make(chan struct{})
+	// The watchdog reads ctx concurrently, so ctx must not be assigned after this.
+	begun := make(chan struct{}) // closed at the first part
 	var watchdog sync.WaitGroup
 	watchdog.Go(func() { p.endStreamOfSilentNode(ctx, n, limit, begun, end) })
 	defer watchdog.Wait()
@@ -527,11 +547,12 @@ func Stream[Req, Res any](
 	if err != nil {
 		return false, streamError(ctx, n, err)
 	}
-	// The context ends first, because Close would otherwise read the stream to its end.
+	// End the context first, because Close would otherwise read the stream to its end.
 	defer func() {
 		end(nil)
 		_ = parts.Close()
 	}()
+
 	for parts.Receive() {
 		if err := p.checkPosition(n.Name, req, parts.Msg()); err != nil {
 			return hasSent, err
@@ -548,25 +569,27 @@ func Stream[Req, Res any](
 		}
 		memory.nextMessage()
 	}
+
 	if err := parts.Err(); err != nil {
 		return hasSent, streamError(ctx, n, err)
 	}
 	return hasSent, nil
 }
 
-// streamError returns the error of a stream: errSilent if that has ended it, and otherwise the
+// streamError returns errSilent if the watchdog has ended the stream with it, and otherwise the
 // error of the call.
 func streamError(ctx context.Context, n *Node, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errSilent) {
 		return cause
 	}
 	return callError(n, err)
 }
 
-// endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if its
-// node is no longer among those that are alive. The connection alone does not reveal that, because
-// a node that hangs keeps its connections open. endStreamOfSilentNode returns when the context of
-// the stream ends.
+// endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if the
+// node is later no longer among those that are alive. A broken connection would not reveal that: a
+// node that hangs keeps its connections open. endStreamOfSilentNode returns when ctx, the context
+// of the stream, ends.
 func (p *Peers) endStreamOfSilentNode(
 	ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc,
 ) {
@@ -575,7 +598,7 @@ func (p *Peers) endStreamOfSilentNode(
 	for {
 		select {
 		case <-begun:
-			begun = nil // the stream has begun: from now on the node only has to be alive
+			begun = nil // from now on, the node only has to be alive; a nil channel is never ready
 		case <-timer.C:
 			if begun != nil || !p.isAlive(n) {
 				end(errSilent)

@@ -19,28 +19,29 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 )
 
-// Two nodes prove to each other that they have the same keys of page tokens
+// In each call, two nodes prove to each other that they have the same keys of page tokens
 // (docs/decisions/0043-proofs-between-nodes.md):
 //
 //	caller ── Authorization: Skein-Node TIME NONCE CALLER BODY-HASH MAC ──▶ callee
 //	caller ◀── Skein-Node-Proof: MAC of that MAC ───────────────────────── callee
 //
-// The first MAC also covers the name and address of the callee, and the path. The secret is derived
-// from the keys and the id of the log.
+// The first MAC covers the other fields of its header, the name and address of the callee, and the
+// path. The secret of both MACs is derived from the keys and the id of the log.
 //
-// A callee refuses a call whose time differs much from its own. Its refusal has its own time with a
-// MAC, and the caller repeats the call once with that time. So the clocks of nodes may differ.
+// The callee refuses a call whose time differs too much from its own, so that a recorded call
+// cannot be repeated later. The refusal has the callee's time with a MAC, and the caller repeats
+// the call once with that time. So the clocks of nodes may differ.
 const (
 	authScheme  = "Skein-Node"
 	proofHeader = "Skein-Node-Proof"
 	timeHeader  = "Skein-Node-Time"
 	// maxProofAge is how much the time of a call may differ from the time of the callee. It leaves
-	// time for the call to arrive, and for a clock that was corrected a little since the last call.
+	// time for the call to arrive, and tolerates small corrections of a clock between two calls.
 	maxProofAge = 30 * time.Second
-	// peerProofPurpose is the purpose for which the secrets are derived from the keys. The id of
-	// the log in hexadecimal follows it.
+	// peerProofPurpose and the id of the log in hexadecimal are the purpose for which the secrets
+	// are derived from the keys. Secrets for another purpose or log differ.
 	peerProofPurpose = "nodes of log "
-	// routerName is the name of a caller that is no node.
+	// routerName is the name under which routers call. They have no name of their own.
 	routerName = "router"
 )
 
@@ -52,30 +53,36 @@ var (
 
 // Credentials are what one node uses to prove to others that it belongs to the cluster.
 type Credentials struct {
+	// name and addr are the name and address of this node. They are empty for a router, which no
+	// node calls.
 	name, addr string
-	// secrets has one secret per key. The first one signs calls. Calls that any of them has signed
-	// are accepted, so that keys can be changed.
+	// secrets has one secret per key. The first one signs calls. A call may be signed with any of
+	// them, so that operators can change keys while the cluster runs.
 	secrets [][]byte
 }
 
 // NewCredentials returns the credentials of a node in the cluster of a log. name and addr are empty
 // for a router.
 func NewCredentials(keys pagetoken.KeyRing, log events.LogID, name, addr string) *Credentials {
-	return &Credentials{name: name, addr: addr, secrets: keys.DeriveSecrets(peerProofPurpose + hex.EncodeToString(log[:]))}
+	purpose := peerProofPurpose + hex.EncodeToString(log[:])
+	return &Credentials{name: name, addr: addr, secrets: keys.DeriveSecrets(purpose)}
 }
 
 // CallProof is the proof of one call between nodes. The callee uses it to prove its answer, and the
-// caller to verify that proof.
+// caller uses it to verify that proof.
 type CallProof struct {
+	// secret is the secret that signed the call, and mac the MAC of the call.
 	secret, mac []byte
 	// bodyHash is the hash of the body, as [HashBody] returns it.
 	bodyHash string
-	// Caller is the name that the caller claims for itself, and Nonce is different for each call.
-	Caller, Nonce string
+	// Caller is the name that the caller claims for itself.
+	Caller string
+	// Nonce is random and different for each call.
+	Nonce string
 }
 
-// computeMAC returns the HMAC-SHA256 of a purpose and some parts. Each of them is preceded by its
-// length, so that different lists of parts never have the same input.
+// computeMAC returns the HMAC-SHA256 of a purpose and some parts. In the input of the HMAC, each of
+// them follows its length, so that different lists of parts never have the same input.
 func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	message := make([]byte, 0, 256)
@@ -87,13 +94,17 @@ func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// SignCall returns the Authorization header of a call to a node at the given time of the callee,
-// and the proof with which to verify the answer. bodyHash is as [HashBody] returns it.
-func (c *Credentials) SignCall(callee *Node, path, bodyHash string, now time.Time) (authorization string, p *CallProof) {
+// SignCall returns the Authorization header of a call to a node, and the proof with which to verify
+// the answer. now is the time by the clock of the callee, and bodyHash is as [HashBody] returns it.
+func (c *Credentials) SignCall(
+	callee *Node, path, bodyHash string, now time.Time,
+) (authorization string, p *CallProof) {
 	p = &CallProof{secret: c.secrets[0], bodyHash: bodyHash, Caller: cmp.Or(c.name, routerName), Nonce: rand.Text()}
 	micros := strconv.FormatInt(now.UnixMicro(), 10)
 	p.mac = computeMAC(p.secret, "call", micros, p.Nonce, p.Caller, p.bodyHash, callee.Name, callee.Addr, path)
-	return strings.Join([]string{authScheme, micros, p.Nonce, p.Caller, p.bodyHash, hex.EncodeToString(p.mac)}, " "), p
+
+	fields := []string{authScheme, micros, p.Nonce, p.Caller, p.bodyHash, hex.EncodeToString(p.mac)}
+	return strings.Join(fields, " "), p
 }
 
 // VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall
@@ -117,7 +128,7 @@ func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*Ca
 		return nil, errNoProof
 	}
 
-	// During a change of keys, the caller may sign with another one of them.
+	// While operators change the keys, the caller may sign with another key than this node does.
 	for _, secret := range c.secrets {
 		if !hmac.Equal(mac, computeMAC(secret, "call", micros, nonce, caller, bodyHash, c.name, c.addr, path)) {
 			continue
@@ -140,13 +151,14 @@ func HashBody(body []byte) string {
 // HasBody reports whether the call was made with this body.
 func (p *CallProof) HasBody(body []byte) bool { return p.bodyHash == HashBody(body) }
 
-// answerProof returns the proof of the answer. Only a node with the secret can make it, and it is
-// valid for this call alone.
+// answerProof returns the proof of the answer to this call. Only a node with the secret can make
+// it, and it proves no answer to another call.
 func (p *CallProof) answerProof() string {
 	return hex.EncodeToString(computeMAC(p.secret, "answer", string(p.mac)))
 }
 
-// AppendHeader appends the header that proves the answer.
+// AppendHeader appends the HTTP header that proves the answer, as one line, to the head of an
+// answer.
 func (p *CallProof) AppendHeader(head []byte) []byte {
 	head = append(head, proofHeader+": "...)
 	head = append(head, p.answerProof()...)
@@ -158,14 +170,15 @@ func (p *CallProof) isProvenBy(proof string) bool {
 	return hmac.Equal([]byte(proof), []byte(p.answerProof()))
 }
 
-// timeHeaderValue returns the value of timeHeader, with which the callee tells the caller of a
-// stale call its own time.
+// timeHeaderValue returns the value of timeHeader, with which the callee sends its own time to the
+// caller of a stale call.
 func (p *CallProof) timeHeaderValue(now time.Time) string {
 	micros := strconv.FormatInt(now.UnixMicro(), 10)
 	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
 }
 
-// parseTimeHeader parses a value of timeHeader that the callee of this call has made.
+// parseTimeHeader returns the time in a value of timeHeader, or false unless the callee of this
+// call has made the value.
 func (p *CallProof) parseTimeHeader(header string) (now time.Time, ok bool) {
 	micros, mac, _ := strings.Cut(header, " ")
 	n, err := strconv.ParseInt(micros, 10, 64)
@@ -179,15 +192,15 @@ func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := c.VerifyCall(r.Header.Get("Authorization"), r.URL.Path, time.Now())
 		if err != nil {
-			if p != nil { // the caller is a node, whose clock differs
+			if p != nil { // the caller is a node of the cluster, but its clock differs
 				w.Header().Set(timeHeader, p.timeHeaderValue(time.Now()))
 			}
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 			return
 		}
 
-		// The whole body is read and verified first, because a body that the caller has not signed
-		// must have no effect.
+		// Read and verify the whole body first, because a body that the caller has not signed must
+		// have no effect.
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody)))
 		switch {
 		case err != nil:

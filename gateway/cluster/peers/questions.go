@@ -14,23 +14,24 @@ var (
 	_ counters.RemoteLookup = (*RemoteBatch)(nil)
 )
 
-// question is a question to another node. It is comparable, so it can be the key of a map. Its kind
-// determines which fields are used.
+// question is a lookup that another node must answer. It is comparable, so it can be the key of a
+// map. Its kind determines which fields are used.
 type question struct {
 	kind questionKind
-	// subject is the user or item that the question is about, and object what the question asks
-	// about it, such as a pin or a follower.
+	// subject is the user or item that the question is about. object is what the question asks
+	// about the subject, such as a pin or a follower.
 	subject, object string
-	// cursor is where a list continues, and size how many entries are wanted.
+	// cursor is where a list continues. It is a string, because a slice is not comparable.
 	cursor string
-	size   int
+	// size is how many entries of a list are wanted.
+	size int
 	// hasBoard says that object is the board of an outbox. An empty board is the default board.
 	hasBoard bool
 	// seq is the sequence as of which scores are computed.
 	seq uint64
 }
 
-// questionKind is the kind of a question. Each has a message of its own in the proto.
+// questionKind is the kind of a question. Each kind has a message of its own in the proto.
 type questionKind byte
 
 const (
@@ -76,7 +77,9 @@ func (q *question) message() *peerv1.Question {
 			Item: q.subject, Kind: q.object, After: []byte(q.cursor), Size: size,
 		}}
 	case trendingQuestion:
-		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.subject, Seq: q.seq, After: []byte(q.cursor), Size: size}}
+		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{
+			Owner: q.subject, Seq: q.seq, After: []byte(q.cursor), Size: size,
+		}}
 	case followeesQuestion:
 		m.Of = &peerv1.Question_Followees{Followees: &peerv1.Followees{User: q.subject}}
 	case hidingQuestion:
@@ -85,8 +88,12 @@ func (q *question) message() *peerv1.Question {
 	return m
 }
 
+// The methods below implement the interfaces of the projections. Each of them returns what another
+// node has answered to a question. If no node has answered it yet, known is false, and the question
+// is added to the batch.
+
 // Pin is part of [inbox.RemoteLookup].
-func (r *RemoteBatch) Pin(owner, id string) (*inbox.Pin, bool) {
+func (r *RemoteBatch) Pin(owner, id string) (pin *inbox.Pin, known bool) {
 	a, known := r.lookUp(owner, question{kind: pinQuestion, subject: owner, object: id})
 	if len(a.GetPins()) == 0 {
 		return nil, known
@@ -113,22 +120,26 @@ func PinMessage(p *inbox.Pin) *peerv1.Pin {
 
 // Outbox is part of [inbox.RemoteLookup]. It also records each pin of the answer as the answer to a
 // question about that pin.
-func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
+func (r *RemoteBatch) Outbox(
+	owner string, board *string, from []byte, n int,
+) (pins []inbox.Pin, next []byte, known bool) {
 	q := question{kind: outboxQuestion, subject: owner, cursor: string(from), size: n}
 	if board != nil {
 		q.object = *board
 		q.hasBoard = true
 	}
+
 	a, known := r.lookUp(owner, q)
 	for _, p := range a.GetPins() {
 		pins = append(pins, *pinFromMessage(owner, p))
-		// The query asks about each pin of an outbox next, which would take another round.
-		pinQ := question{kind: pinQuestion, subject: owner, object: p.GetId()}
-		if _, ok := r.answers[pinQ]; !ok {
-			r.answers[pinQ] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
+		// Next, the query looks up each pin of the outbox. Without this, it would need another
+		// batch for that.
+		aboutPin := question{kind: pinQuestion, subject: owner, object: p.GetId()}
+		if _, ok := r.answers[aboutPin]; !ok {
+			r.answers[aboutPin] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
 		}
 	}
-	if len(a.GetNext()) > 0 {
+	if len(a.GetNext()) > 0 { // otherwise next stays nil: the proto cannot tell nil from empty
 		next = a.GetNext()
 	}
 	return pins, next, known
@@ -141,7 +152,7 @@ func (r *RemoteBatch) Board(owner, id string) (exists, known bool) {
 }
 
 // FollowedBy is part of [graph.RemoteLookup].
-func (r *RemoteBatch) FollowedBy(user, follower string) (graph.Follow, bool) {
+func (r *RemoteBatch) FollowedBy(user, follower string) (follow graph.Follow, known bool) {
 	a, known := r.lookUp(user, question{kind: followQuestion, subject: user, object: follower})
 	return graph.Follow{Kind: graph.FollowKind(a.GetKind()), Since: events.Micros(a.GetSince())}, known
 }
@@ -164,15 +175,19 @@ func (r *RemoteBatch) Score(item string, seq uint64) (score int64, scored, known
 	return a.GetNumber(), a.GetYes(), known
 }
 
-// OwnReactions is part of [counters.RemoteLookup].
+// OwnReactions is part of [counters.RemoteLookup]. The node that has the item has the rows.
 func (r *RemoteBatch) OwnReactions(user, item string) (kinds []string, known bool) {
 	a, known := r.lookUp(item, question{kind: ownReactionsQuestion, subject: user, object: item})
 	return a.GetKinds(), known
 }
 
-// Reactions is part of [counters.RemoteLookup].
-func (r *RemoteBatch) Reactions(user, kind string, after counters.PageCursor, n int) (parts []counters.ReactionPart, known bool) {
-	answers, known := r.lookUpOnAllNodes(question{kind: reactionsQuestion, subject: user, object: kind, cursor: string(after), size: n})
+// Reactions is part of [counters.RemoteLookup]. It returns a part of the list per node that was
+// asked, because the rows are in the partitions of the items.
+func (r *RemoteBatch) Reactions(
+	user, kind string, after counters.PageCursor, n int,
+) (parts []counters.ReactionPart, known bool) {
+	q := question{kind: reactionsQuestion, subject: user, object: kind, cursor: string(after), size: n}
+	answers, known := r.lookUpOnAllNodes(q)
 	for _, a := range answers {
 		p := counters.ReactionPart{More: a.GetYes()}
 		for _, e := range a.GetEntries() {
@@ -184,8 +199,11 @@ func (r *RemoteBatch) Reactions(user, kind string, after counters.PageCursor, n 
 }
 
 // Reactors is part of [counters.RemoteLookup].
-func (r *RemoteBatch) Reactors(item, kind string, after counters.PageCursor, n int) (part counters.ReactorPart, known bool) {
-	a, known := r.lookUp(item, question{kind: reactorsQuestion, subject: item, object: kind, cursor: string(after), size: n})
+func (r *RemoteBatch) Reactors(
+	item, kind string, after counters.PageCursor, n int,
+) (part counters.ReactorPart, known bool) {
+	q := question{kind: reactorsQuestion, subject: item, object: kind, cursor: string(after), size: n}
+	a, known := r.lookUp(item, q)
 	part.More = a.GetYes()
 	part.Total = a.GetNumber()
 	for _, e := range a.GetEntries() {
@@ -194,9 +212,13 @@ func (r *RemoteBatch) Reactors(item, kind string, after counters.PageCursor, n i
 	return part, known
 }
 
-// Candidates is part of [counters.RemoteLookup].
-func (r *RemoteBatch) Candidates(owner string, seq uint64, after []byte, n int) (parts []counters.CandidatePart, known bool) {
-	answers, known := r.lookUpOnAllNodes(question{kind: trendingQuestion, subject: owner, seq: seq, cursor: string(after), size: n})
+// Candidates is part of [counters.RemoteLookup]. It returns a part of the list per node that was
+// asked, because the rows are in the partitions of the items.
+func (r *RemoteBatch) Candidates(
+	owner string, seq uint64, after []byte, n int,
+) (parts []counters.CandidatePart, known bool) {
+	q := question{kind: trendingQuestion, subject: owner, seq: seq, cursor: string(after), size: n}
+	answers, known := r.lookUpOnAllNodes(q)
 	for _, a := range answers {
 		p := counters.CandidatePart{More: a.GetYes()}
 		for _, e := range a.GetEntries() {
