@@ -485,7 +485,7 @@ func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) error {
 	var hasSent bool
-	err := retryUntilReached(ctx, func() (again bool, err error) {
+	err := retryUntilReached(ctx, func() (canRetry bool, err error) {
 		hasSent, err = forwardStreamOnce(ctx, p, partition, procedure, req, setLag, send)
 		return !hasSent, err
 	})

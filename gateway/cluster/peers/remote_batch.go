@@ -13,37 +13,42 @@ import (
 // a known answer, or adds a question to the batch. It must not be used concurrently.
 type RemoteBatch struct {
 	peers *Peers
-	// localPartitions are the partitions of the state over which the query runs.
+	// localPartitions are the partitions of the view from which the query reads.
 	localPartitions events.Partitions
-	// atLeast is the position of that state. Every answer must contain it.
+	// atLeast is the position of that view. Every answer must contain it.
 	atLeast string
-	// newest is the newest position of an answer, or that of the state.
+	// newest is the newest of the positions of the view and of the answers.
 	newest events.Position
 	// answers has the answers to each question, one from each node that was asked.
 	answers map[question][]*peerv1.Answer
-	// pending has the questions that the next Fetch asks, and for each the partitions about which
-	// it must be asked.
+	// pending has the questions that the next Fetch asks, and for each question the partitions
+	// about which it must be asked.
 	pending map[question]events.Partitions
 	// batchLimit is the number of pending questions at which a run of the query should stop.
 	batchLimit int
 }
 
-// NewRemoteBatch returns a batch without questions. The query runs over a state at the given
-// position, with the local partitions.
+// NewRemoteBatch returns a batch without questions. The query reads from a view at the given
+// position, which has the local partitions.
 func NewRemoteBatch(p *Peers, local events.Partitions, position events.Position) *RemoteBatch {
 	return &RemoteBatch{
-		peers: p, localPartitions: local, atLeast: position.String(), newest: position, batchLimit: firstBatchLimit,
-		answers: map[question][]*peerv1.Answer{}, pending: map[question]events.Partitions{},
+		peers:           p,
+		localPartitions: local,
+		atLeast:         position.String(),
+		newest:          position,
+		answers:         map[question][]*peerv1.Answer{},
+		pending:         map[question]events.Partitions{},
+		batchLimit:      firstBatchLimit,
 	}
 }
 
 const (
 	// firstBatchLimit is the limit of the first batch, about a page. Each further batch has
-	// batchLimitGrowth times the limit of the one before, so that a query that examines many
-	// candidates to find a few needs few batches.
-	firstBatchLimit, batchLimitGrowth = 64, 4
-	// maxBatchLimit is the largest limit of a batch.
-	maxBatchLimit = 5000
+	// batchLimitGrowth times the limit of the one before, up to maxBatchLimit, so that a query that
+	// examines many candidates to find a few needs few batches.
+	firstBatchLimit  = 64
+	batchLimitGrowth = 4
+	maxBatchLimit    = 5000
 )
 
 // Holds is part of [projections.RemoteLookup].
@@ -55,7 +60,7 @@ func (r *RemoteBatch) Full() bool { return len(r.pending) >= r.batchLimit }
 // Unresolved is part of [projections.RemoteLookup]. It reports whether there are pending questions.
 func (r *RemoteBatch) Unresolved() bool { return len(r.pending) > 0 }
 
-// Newest returns the newest position of an answer, or that of the state if there is none.
+// Newest returns the newest of the positions of the view and of the answers.
 func (r *RemoteBatch) Newest() events.Position { return r.newest }
 
 // lookUp returns the answer to a question about one home. If the answer is not known, it adds the
@@ -64,6 +69,7 @@ func (r *RemoteBatch) lookUp(home string, q question) (*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known[0], true
 	}
+
 	var need events.Partitions
 	need.AddHome(home)
 	r.pending[q] = need
@@ -77,24 +83,27 @@ func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known, true
 	}
+
 	all := events.AllPartitions()
 	need := all.Without(&r.localPartitions)
 	if need.Len() == 0 {
-		return nil, true // this node holds all partitions, as in a cluster with no more nodes than copies
+		// This node holds all partitions, as every node does in a cluster with no more nodes than
+		// copies.
+		return nil, true
 	}
 	r.pending[q] = need
 	return nil, false
 }
 
-// Fetch asks other nodes all pending questions. Each node is asked once, and what it does not
-// answer is asked of another node.
+// Fetch asks other nodes all pending questions. It asks each node once, and asks another node what
+// the first one does not answer.
 func (r *RemoteBatch) Fetch(ctx context.Context) error {
-	// Scatter works with single partitions, so a question about several partitions is split. The
-	// parts of a question are adjacent.
+	// Scatter works with single partitions, so a question about several partitions is split into
+	// one part per partition. The parts of a question are adjacent, as groupByQuestion needs them.
 	var all []partitionQuestion
 	var partitions []uint8
 	for q, need := range r.pending {
-		_ = need.Each(func(partition uint8) error {
+		_ = need.Each(func(partition uint8) error { // fails only if the function does
 			all = append(all, partitionQuestion{q, partition})
 			partitions = append(partitions, partition)
 			return nil
@@ -116,12 +125,12 @@ func (r *RemoteBatch) Fetch(ctx context.Context) error {
 	}
 	err := r.peers.Scatter(ctx, procedure, partitions, ask)
 
-	// A query that needs another batch probably needs many answers.
+	// If the query needs another batch, it probably needs many answers.
 	r.batchLimit = min(r.batchLimit*batchLimitGrowth, maxBatchLimit)
 	return err
 }
 
-// partitionQuestion is a question about one partition.
+// partitionQuestion is the part of a question that is about one partition.
 type partitionQuestion struct {
 	question  question
 	partition uint8
@@ -134,8 +143,8 @@ type nodeQuestions struct {
 	partitions []events.Partitions
 }
 
-// groupByQuestion returns the questions of those elements of all that have the given indexes. The
-// parts of one question must be adjacent.
+// groupByQuestion joins those parts of all that have the given indexes, so that a node is asked
+// each question once. The parts of one question must be adjacent.
 func groupByQuestion(all []partitionQuestion, indexes []int) *nodeQuestions {
 	grouped := &nodeQuestions{}
 	for _, i := range indexes {
@@ -162,7 +171,7 @@ func (n *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
 	return req
 }
 
-// recordAnswers adds the answers of a node, which are of the given position. A question stays
+// recordAnswers adds the answers of a node, which it gave at the given position. A question stays
 // pending until it was answered for all of its partitions.
 func (r *RemoteBatch) recordAnswers(asked *nodeQuestions, answers []*peerv1.Answer, position events.Position) {
 	if position.Seq > r.newest.Seq {
@@ -171,7 +180,8 @@ func (r *RemoteBatch) recordAnswers(asked *nodeQuestions, answers []*peerv1.Answ
 	for i, q := range asked.questions {
 		r.answers[q] = append(r.answers[q], answers[i])
 		need := r.pending[q]
-		if rest := need.Without(&asked.partitions[i]); rest.Len() > 0 {
+		rest := need.Without(&asked.partitions[i])
+		if rest.Len() > 0 {
 			r.pending[q] = rest
 		} else {
 			delete(r.pending, q)

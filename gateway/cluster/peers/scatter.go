@@ -19,7 +19,8 @@ const (
 	hedgeDelayFactor = 2
 	// minHedgeDelay and maxHedgeDelay are the limits of that time. The lower one is above the
 	// latency of short calls, so that processors that are busy for a moment cause no hedges.
-	minHedgeDelay, maxHedgeDelay = 5 * time.Millisecond, 50 * time.Millisecond
+	minHedgeDelay = 5 * time.Millisecond
+	maxHedgeDelay = 50 * time.Millisecond
 	// answersPerHedge limits hedges to one per so many answered calls, so that they cannot double
 	// the load of a cluster that is slow because it is overloaded (Dean and Barroso, "The Tail at
 	// Scale", CACM 2013).
@@ -27,33 +28,36 @@ const (
 	// maxSavedHedges is how many hedges are saved up while none are needed. When a node hangs, they
 	// are enough for 20 000 calls per second during the at most 50 ms until the node is asked last.
 	maxSavedHedges = 1000
-	// maxOvertaken is after how many overtaken calls in a row a node is suspected. A single call
-	// may be slow by itself.
+	// maxOvertaken is after how many overtaken calls in a row a node is suspected. A call is
+	// overtaken if its hedge answers first. A single call may be slow by itself.
 	maxOvertaken = 3
 	// minRetryPause is the first pause before all nodes are asked again. Each further pause is
 	// retryPauseGrowth times as long, up to maxRetryPause.
-	minRetryPause, maxRetryPause, retryPauseGrowth = 100 * time.Millisecond, 900 * time.Millisecond, 3
+	minRetryPause    = 100 * time.Millisecond
+	maxRetryPause    = 900 * time.Millisecond
+	retryPauseGrowth = 3
 )
 
 // AskFunc asks a node about some partitions, which are given by their indexes in the argument of
-// Scatter. Two nodes may be asked about the same partitions at the same time. Scatter calls the
-// returned function, which keeps the answer, only if it keeps no other answer about these
-// partitions.
+// Scatter. The returned function keeps the answer. Scatter may ask two nodes about the same
+// partitions at the same time. It then keeps only one of the two answers.
 type AskFunc func(ctx context.Context, n *Node, indexes []int) (keep func(), err error)
 
-// Scatter asks other nodes about partitions. It asks as few nodes as possible, at the same time,
-// and each of them once about all of its partitions. If a node does not answer, the next node that
-// serves the partitions is asked. If a node is slower than usual for the method, the next one is
-// asked in addition. When no node is left, all nodes are asked again for a while. Only when all
-// answers have arrived, Scatter keeps them, one after another.
+// Scatter asks other nodes about partitions. It asks as few nodes as possible, all at the same
+// time, and each of them once about all of its partitions. If a node does not answer, Scatter asks
+// the next node that serves the partitions. If a node is slower than usual for the method, Scatter
+// asks the next node in addition. When no node is left, it pauses and asks all nodes again, a few
+// times. When all answers have arrived, Scatter keeps them, one after another. If an answer is
+// missing, it keeps none.
 func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask AskFunc) error {
 	indexes := make([]int, len(partitions))
 	for i := range indexes {
 		indexes[i] = i
 	}
+
 	s := &scatter{p, procedure, partitions, ask}
 	var keeps []func()
-	err := retryUntilReached(ctx, func() (again bool, err error) {
+	err := retryUntilReached(ctx, func() (canRetry bool, err error) {
 		keeps, err = s.collectAnswers(ctx, indexes, nil, nil)
 		return true, err
 	})
@@ -62,7 +66,7 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 		return err
 	}
 
-	// All answers are kept here, in one goroutine, so that the functions of the callers need no
+	// All answers are kept here, in one goroutine, so that the functions that keep them need no
 	// lock.
 	for _, keep := range keeps {
 		keep()
@@ -70,21 +74,25 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 	return nil
 }
 
-// retryUntilReached calls ask again, up to three times with growing pauses, while it returns again
-// and its error says that no node was reached. The connection to the only node that can answer may
-// have broken, or the news of which nodes serve a partition may not have arrived yet.
-func retryUntilReached(ctx context.Context, ask func() (again bool, err error)) error {
-	again, err := ask()
-	for pause := minRetryPause; again && err != nil && pause <= maxRetryPause; pause *= retryPauseGrowth {
-		if apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || wait.For(ctx, pause) != nil {
+// retryUntilReached calls ask, and again up to three times with growing pauses, as long as ask
+// returns true for canRetry, and an error that says that no node was reached. The connection to the
+// only node that can answer may have broken, or this node may not know yet which nodes serve a
+// partition now.
+func retryUntilReached(ctx context.Context, ask func() (canRetry bool, err error)) error {
+	canRetry, err := ask()
+	for pause := minRetryPause; pause <= maxRetryPause; pause *= retryPauseGrowth {
+		if err == nil || !canRetry || apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE {
 			break
 		}
-		again, err = ask()
+		if wait.For(ctx, pause) != nil {
+			break // the caller no longer waits
+		}
+		canRetry, err = ask()
 	}
 	return err
 }
 
-// scatter is one call of Scatter.
+// scatter has the arguments of one call of Scatter.
 type scatter struct {
 	*Peers
 	procedure  string
@@ -95,7 +103,9 @@ type scatter struct {
 // collectAnswers returns functions that keep the answers about the partitions with the given
 // indexes. It asks only nodes that are not in tried. lastErr is the error of the node that was
 // tried last, or nil.
-func (s *scatter) collectAnswers(ctx context.Context, indexes []int, tried []string, lastErr error) ([]func(), error) {
+func (s *scatter) collectAnswers(
+	ctx context.Context, indexes []int, tried []string, lastErr error,
+) ([]func(), error) {
 	groups, err := s.assignNodes(indexes, tried, lastErr)
 	if err != nil {
 		return nil, err
@@ -124,8 +134,8 @@ type nodeGroup struct {
 	hasAlternatives bool
 }
 
-// assignNodes chooses a node for each partition, and returns one group per node. It fails if no
-// node that is not in tried serves some partition.
+// assignNodes chooses a node that is not in tried for each partition, and returns one group per
+// node. It fails if there is no such node for some partition.
 func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (groups []*nodeGroup, err error) {
 	byPartition := map[uint8]*nodeGroup{}
 	byName := map[string]*nodeGroup{}
@@ -138,8 +148,8 @@ func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (gro
 				return nil, noNodeError(partition, lastErr)
 			}
 
-			// A node that is asked anyway is preferred, unless it is suspected and the first one is
-			// not.
+			// Prefer a node that is asked anyway, unless it is suspected and the first node of the
+			// partition is not.
 			node := nodes[0]
 			chosen := slices.IndexFunc(nodes, func(n Node) bool {
 				return byName[n.Name] != nil && s.suspicionRank(n.Name) <= s.suspicionRank(node.Name)
@@ -162,11 +172,13 @@ func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (gro
 	return groups, nil
 }
 
-// askGroup asks the node of a group and, if it fails or is slow, other nodes (the hedge). If there
-// is a hedge, the first call continues until the hedge has succeeded, because the other nodes may
-// not answer either. Both calls have ended when askGroup returns.
+// askGroup asks the node of a group. If the node fails, askGroup asks other nodes instead. If the
+// node is slow, askGroup asks other nodes in addition (the hedge), and the first call continues
+// until the hedge has succeeded, because the other nodes may not answer either. Both calls have
+// ended when askGroup returns.
 func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([]func(), error) {
-	tried = append(slices.Clip(tried), g.node.Name) // a copy, because other groups append to the same slice
+	// Clip makes append copy the slice, to which other groups append at the same time.
+	tried = append(slices.Clip(tried), g.node.Name)
 	start := time.Now()
 	limit := attemptTimeoutFor(ctx, g.hasAlternatives)
 	delay := s.hedgeDelay(g.node.Name, s.procedure)
@@ -175,22 +187,26 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	defer stopFirst()
 	hedgeCtx, stopHedge := context.WithCancel(ctx)
 	defer stopHedge()
-	// creditCtx ends when the first call has ended, and a hedge that has not begun is no longer
-	// needed.
-	creditCtx, stopWaiting := context.WithCancel(hedgeCtx)
-	defer stopWaiting()
+	// firstCallCtx ends when the first call has ended: a hedge that has not begun by then is no
+	// longer needed.
+	firstCallCtx, endFirstCall := context.WithCancel(hedgeCtx)
+	defer endFirstCall()
 
 	// The hedge runs in the goroutine of a timer, so that the many calls that are answered in time
-	// start none. The next three belong to that goroutine until hedgeEnded is closed.
+	// start no goroutine. Only that goroutine may access the next three variables until hedgeEnded
+	// is closed.
 	var hasHedged bool
 	var hedgeKeeps []func()
 	var hedgeErr error
 	hedgeEnded := make(chan struct{})
 	timer := time.AfterFunc(delay, func() {
 		defer close(hedgeEnded)
-		// Without credit for a hedge, the others are asked only when the time of the first call is
-		// over.
-		hasHedged = g.hasAlternatives && (s.spendHedgeCredit() || wait.For(creditCtx, limit-delay) == nil)
+		if !g.hasAlternatives {
+			return
+		}
+		// Without credit for a hedge, the other nodes are asked only when the first node has used
+		// up its time.
+		hasHedged = s.spendHedgeCredit() || wait.For(firstCallCtx, limit-delay) == nil
 		if !hasHedged {
 			return
 		}
@@ -201,18 +217,18 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	})
 
 	keep, err := s.ask(firstCtx, &g.node, g.indexes)
-	stopWaiting()
+	endFirstCall()
 	if isFinal(err) {
 		stopHedge()
 		s.recordLatency(g.node.Name, s.procedure, time.Since(start))
 	}
 	if !timer.Stop() {
-		<-hedgeEnded // the function of the timer has started, so its results must be awaited
+		<-hedgeEnded // the function of the timer has started, so wait until it has ended
 	}
 
 	switch {
 	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && time.Since(start) < limit:
-		// The first call was stopped and has not failed by itself, so its error says nothing.
+		// The hedge has stopped the first call, so the error of the first call says nothing.
 		s.recordOvertaken(g.node.Name, s.procedure)
 		return hedgeKeeps, hedgeErr
 	case !s.recordResult(ctx, g.node.Name, err):
@@ -228,10 +244,11 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 func (p *Peers) hedgeDelay(name, procedure string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if usual, ok := p.usualLatency[nodeMethod{name, procedure}]; ok {
-		return hedgeDelayFactor * usual
+	usual, isKnown := p.usualLatency[nodeMethod{name, procedure}]
+	if !isKnown {
+		return maxHedgeDelay
 	}
-	return maxHedgeDelay
+	return hedgeDelayFactor * usual
 }
 
 // recordLatency records how long a node took to answer a method.
@@ -245,8 +262,8 @@ func (p *Peers) recordLatency(name, procedure string, took time.Duration) {
 // 1 % otherwise. So it settles where about one in twenty calls takes longer (Robbins and Monro, "A
 // Stochastic Approximation Method", 1951). mu must be held.
 func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
-	usual, ok := p.usualLatency[m]
-	if !ok {
+	usual, isKnown := p.usualLatency[m]
+	if !isKnown {
 		usual = maxHedgeDelay / hedgeDelayFactor
 	}
 	if took > usual {
@@ -257,11 +274,12 @@ func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
 	p.usualLatency[m] = min(max(usual, minHedgeDelay/hedgeDelayFactor), maxHedgeDelay/hedgeDelayFactor)
 }
 
-// recordOvertaken records that another node has answered while this one was still asked.
+// recordOvertaken records that another node has answered a call before the node with this name.
 //
-// The call counts as one that took longer than usual. Without these calls, the usual latency would
-// become that of the short calls. But if the node is suspected already, the call does not count, so
-// that a node that hangs changes its usual latency little, however many calls are under way to it.
+// The call counts as one that took longer than usual. If overtaken calls did not count, only short
+// calls would determine the usual latency. But if the node is suspected already, the call does not
+// count, so that a node that hangs changes its usual latency little, however many calls wait for
+// it.
 func (p *Peers) recordOvertaken(name, procedure string) {
 	p.Calls.Retried.Add(1)
 	p.mu.Lock()

@@ -1,5 +1,8 @@
-// Package peerservice answers the calls that only other nodes of a cluster make (package peers):
-// questions of their queries about homes that this node holds, and calls about its stores.
+// Package peerservice answers the calls that only other nodes of a cluster make with package peers.
+//
+//	ask.go      Ask: lookups of another node's queries about homes that this node holds
+//	erase.go    Flush and Clean: what a node must do with its stores when a user is erased
+//	rows.go     Rows: the rows of some partitions, for a node that gets a copy of them
 package peerservice
 
 import (
@@ -23,14 +26,14 @@ type Service struct{ *views.Views }
 // New returns the Service for the stores of a process.
 func New(v *views.Views) *Service { return &Service{v} }
 
-// errUnknownQuestion refuses a question that a later version has added.
+// errUnknownQuestion refuses a question that only a later version of skein knows.
 var errUnknownQuestion = errors.New("a question that this version does not know")
 
 // maxAnswerEntries is how many entries the answer to one question has at most.
 const maxAnswerEntries = 1000
 
-// Ask answers the questions of one call, all from states at or after the demanded position. If this
-// node does not hold all partitions that the call names, it fails, so that the caller asks another
+// Ask answers the questions of one call from views that contain the demanded position. If this node
+// does not hold all partitions that the call names, Ask fails, so that the caller asks another
 // node.
 func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 	partitions, err := events.ParsePartitions(req.GetPartitions())
@@ -67,7 +70,8 @@ type askRun struct {
 	graph            *views.Graph
 	inbox            *views.Inbox
 	counters         *views.Counters
-	// newest is the newest position of the stores that were opened.
+	// newest is the newest position of the stores that were opened. The answer returns it, because
+	// the next page must not be older.
 	newest events.Position
 }
 
@@ -84,10 +88,11 @@ func (a *askRun) close() {
 	}
 }
 
-// checkStoreView returns an error if a store that was opened lacks some of the needed partitions.
-// Otherwise it records the position of the store.
+// checkStoreView returns an error if the view of a store lacks some of the needed partitions.
+// Otherwise it records the position of the view.
 func (a *askRun) checkStoreView(opened *views.StoreView) error {
-	// The node may give up partitions at any time, but not those of an open view.
+	// The node may give up partitions at any time, but an open view keeps its partitions. So it is
+	// enough to check each view once, after it was opened.
 	held := opened.View.Partitions()
 	if missing := a.neededPartitions.Without(&held); missing.Len() > 0 {
 		return peers.NotHereError()
@@ -98,7 +103,7 @@ func (a *askRun) checkStoreView(opened *views.StoreView) error {
 	return nil
 }
 
-// openGraph opens the graph, unless it is open.
+// openGraph opens the graph, unless it is open already.
 func (a *askRun) openGraph(ctx context.Context) (err error) {
 	if a.graph != nil {
 		return nil
@@ -110,7 +115,7 @@ func (a *askRun) openGraph(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.graph.StoreView)
 }
 
-// openInbox opens the inbox, unless it is open.
+// openInbox opens the inbox, unless it is open already.
 func (a *askRun) openInbox(ctx context.Context) (err error) {
 	if a.inbox != nil {
 		return nil
@@ -122,7 +127,7 @@ func (a *askRun) openInbox(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.inbox.StoreView)
 }
 
-// openCounters opens the counters, unless they are open.
+// openCounters opens the counters, unless they are open already.
 func (a *askRun) openCounters(ctx context.Context) (err error) {
 	if a.counters != nil {
 		return nil
@@ -134,7 +139,7 @@ func (a *askRun) openCounters(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.counters.StoreView)
 }
 
-// answer answers one question.
+// answer answers one question, from the projection that has the rows.
 func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	switch q.GetOf().(type) {
 	case *peerv1.Question_Pin, *peerv1.Question_Outbox, *peerv1.Question_Hiding:
@@ -147,7 +152,7 @@ func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer
 			return nil, err
 		}
 		return a.answerFromGraph(q)
-	case nil:
+	case nil: // the decoder does not know the question
 		return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 	default:
 		if err := a.openCounters(ctx); err != nil {
@@ -157,44 +162,53 @@ func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer
 	}
 }
 
+// answerFromInbox answers a question about a pin, an outbox or a hidden item.
 func (a *askRun) answerFromInbox(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	res := &peerv1.Answer{}
-	if name := q.GetPin(); name != nil {
-		p, exists, err := a.inbox.Pin(name.GetOwner(), name.GetId())
+	switch q := q.GetOf().(type) {
+	case *peerv1.Question_Pin:
+		p, exists, err := a.inbox.Pin(q.Pin.GetOwner(), q.Pin.GetId())
 		if exists {
 			res.Pins = append(res.Pins, peers.PinMessage(&p))
 		}
 		return res, err
+	case *peerv1.Question_Hiding:
+		total, hides, err := a.inbox.Hiding(q.Hiding.GetUser(), q.Hiding.GetItem())
+		res.Number = total
+		res.Yes = hides
+		return res, err
+	case *peerv1.Question_Outbox:
+		o := q.Outbox
+		pins, next, err := a.inbox.Outbox(ctx, o.GetOwner(), o.Board, o.GetFrom(), clampSize(o.GetSize()))
+		for i := range pins {
+			res.Pins = append(res.Pins, peers.PinMessage(&pins[i]))
+		}
+		res.Next = next
+		return res, err
 	}
-	if h := q.GetHiding(); h != nil {
-		total, hides, err := a.inbox.Hiding(h.GetUser(), h.GetItem())
-		return &peerv1.Answer{Number: total, Yes: hides}, err
-	}
-	o := q.GetOutbox()
-	pins, next, err := a.inbox.Outbox(ctx, o.GetOwner(), o.Board, o.GetFrom(), clampSize(o.GetSize()))
-	for i := range pins {
-		res.Pins = append(res.Pins, peers.PinMessage(&pins[i]))
-	}
-	res.Next = next
-	return res, err
+	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
 // clampSize limits a requested number of entries to what one answer may have.
 func clampSize(requested uint32) int { return int(min(max(requested, 1), maxAnswerEntries)) }
 
+// answerFromGraph answers a question about a board, a follow or the number of a user's followees.
 func (a *askRun) answerFromGraph(q *peerv1.Question) (*peerv1.Answer, error) {
-	if b := q.GetBoard(); b != nil {
-		exists, err := a.graph.BoardExists(b.GetOwner(), b.GetId())
+	switch q := q.GetOf().(type) {
+	case *peerv1.Question_Board:
+		exists, err := a.graph.BoardExists(q.Board.GetOwner(), q.Board.GetId())
 		return &peerv1.Answer{Yes: exists}, err
-	}
-	if f := q.GetFollowees(); f != nil {
-		n, err := a.graph.Followees(f.GetUser())
+	case *peerv1.Question_Followees:
+		n, err := a.graph.Followees(q.Followees.GetUser())
 		return &peerv1.Answer{Number: n}, err
+	case *peerv1.Question_Follow:
+		f, err := a.graph.FollowedBy(q.Follow.GetUser(), q.Follow.GetFollower())
+		return &peerv1.Answer{Kind: uint32(f.Kind), Since: int64(f.Since)}, err
 	}
-	f, err := a.graph.FollowedBy(q.GetFollow().GetUser(), q.GetFollow().GetFollower())
-	return &peerv1.Answer{Kind: uint32(f.Kind), Since: int64(f.Since)}, err
+	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
+// answerFromCounters answers a question about scores or reactions.
 func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	res := &peerv1.Answer{}
 	switch q := q.GetOf().(type) {
@@ -212,8 +226,8 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 		return res, err
 	case *peerv1.Question_Reactions:
 		list := q.Reactions
-		part, err := a.counters.LocalReactions(
-			ctx, list.GetUser(), list.GetKind(), counters.PageCursor(nilIfEmpty(list.GetAfter())), clampSize(list.GetSize()))
+		after := counters.PageCursor(nilIfEmpty(list.GetAfter()))
+		part, err := a.counters.LocalReactions(ctx, list.GetUser(), list.GetKind(), after, clampSize(list.GetSize()))
 		for _, r := range part.Items {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: r.Item, Value: int64(r.Since)})
 		}
@@ -221,8 +235,8 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 		return res, err
 	case *peerv1.Question_Reactors:
 		list := q.Reactors
-		part, err := a.counters.LocalReactors(
-			ctx, list.GetItem(), list.GetKind(), counters.PageCursor(nilIfEmpty(list.GetAfter())), clampSize(list.GetSize()))
+		after := counters.PageCursor(nilIfEmpty(list.GetAfter()))
+		part, err := a.counters.LocalReactors(ctx, list.GetItem(), list.GetKind(), after, clampSize(list.GetSize()))
 		for _, r := range part.Reactors {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: r.User, Value: int64(r.Since)})
 		}
@@ -241,8 +255,8 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
-// nilIfEmpty returns nil for an empty slice. Messages represent both nil and empty bytes as no
-// bytes, and the store needs nil for the first page.
+// nilIfEmpty returns nil for an empty slice. A message does not distinguish nil from empty bytes,
+// and the queries need nil for the first page.
 func nilIfEmpty(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
