@@ -508,7 +508,17 @@ func forwardStreamOnce[Req, Res any](
 		}
 		n := &nodes[0]
 		tried = append(tried, n.Name)
-		hasSent, err = Stream(ctx, p, n, attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
+		var sendErr error
+		sendPart := func(part *Res) error {
+			sendErr = send(part)
+			return sendErr
+		}
+		hasSent, err = Stream(ctx, p, n, attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, sendPart)
+		if sendErr != nil {
+			// The client did not take a part in time, or has gone away. The node has answered.
+			p.recordResult(ctx, n.Name, nil)
+			return hasSent, sendErr
+		}
 
 		// After the first part, another node cannot continue the stream: its first part would
 		// repeat what the client already has.

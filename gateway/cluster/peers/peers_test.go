@@ -571,6 +571,30 @@ func TestStreamsDoNotBlockCalls(t *testing.T) {
 	streams.Wait()
 }
 
+// TestSlowClientIsNotTheFaultOfTheNode demands that a node is not suspected if the client does not
+// take the parts of a stream.
+func TestSlowClientIsNotTheFaultOfTheNode(t *testing.T) {
+	const procedure = "/stream"
+	handler := connect.NewServerStreamHandler(procedure,
+		func(_ context.Context, _ *connect.Request[peerv1.AskRequest], out *connect.ServerStream[peerv1.AskResponse]) error {
+			return out.Send(&peerv1.AskResponse{Newest: positionAt(1).String()})
+		})
+	p := newTestPeers(t, Node{Name: "a", Addr: serveNode(t, "a", handler), Serves: events.AllPartitions()})
+
+	errTimeout := errors.New("the client has not read the part in time")
+	err := ForwardStream(t.Context(), p, 0, procedure, &peerv1.AskRequest{}, func(int64) {},
+		func(*peerv1.AskResponse) error { return errTimeout })
+	if !errors.Is(err, errTimeout) {
+		t.Errorf("got the error %v, expected %v", err, errTimeout)
+	}
+	if p.suspicionRank("a") != 0 {
+		t.Error("the node is suspected, expected no suspicion")
+	}
+	if ok, retried := p.Calls.OK.Load(), p.Calls.Retried.Load(); ok != 1 || retried != 0 {
+		t.Errorf("got %d answered and %d unanswered calls, expected 1 and 0", ok, retried)
+	}
+}
+
 // The error names a partition that no node serves. If nodes have given a reason, the error is that
 // of the last of them.
 func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
