@@ -11,9 +11,9 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// One member gets new addresses and another one new names all the time, as a writer of the bucket
-// could cause. Only what belongs to current members is kept, and the client of a member that stays
-// is kept all the time.
+// TestRotatedAddressesDoNotGrowMemory gives one member new addresses and another one new names
+// again and again, as anyone who can write to the bucket of the cluster could. Peers must keep only
+// what belongs to current members, and must always keep the client of a member that stays.
 func TestRotatedAddressesDoNotGrowMemory(t *testing.T) {
 	t.Parallel()
 	steady := Node{Name: "steady", Addr: "127.0.0.1:1", Serves: events.AllPartitions()}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
@@ -28,6 +29,7 @@ import (
 
 const askProcedure = peerv1connect.PeerServiceAskProcedure
 
+// askFunc answers an AskRequest, as a node does.
 type askFunc = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error)
 
 // startNode starts a node that answers AskRequests with a function.
@@ -82,7 +84,7 @@ func answerAs(name string, seq uint64) askFunc {
 	}
 }
 
-// hangUntilCanceled does not answer.
+// hangUntilCanceled is an askFunc that does not answer.
 func hangUntilCanceled(ctx context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -116,9 +118,9 @@ func forwardAsk(t *testing.T, p *Peers) (string, error) {
 	return res.GetAnswers()[0].GetEntries()[0].GetItem(), nil
 }
 
-// If a node gives no answer, or does not serve the partition, the next node that serves it is
-// asked. A node that gave no answer is then suspected, and one that does not serve the partition is
-// not.
+// TestNextNodeIsAskedWhenOneFails demands that the next node is asked if a node does not answer, or
+// does not serve the partition. A node that did not answer is then suspected, and one that does not
+// serve the partition is not.
 func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -151,8 +153,8 @@ func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	}
 }
 
-// While a node is slow, another one is asked in addition. The first answer, or error of the caller,
-// ends the wait for the other node.
+// TestSlowNodeIsHedged demands that while a node is slow, another one is asked in addition. The
+// first answer, or the first error that is the caller's fault, ends the wait for the other node.
 func TestSlowNodeIsHedged(t *testing.T) {
 	bad := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
 	type answer struct {
@@ -161,9 +163,9 @@ func TestSlowNodeIsHedged(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name       string
-		a, b       answer
-		credit     int // of hedges
-		want       string
+		a, b       answer // of the nodes a and b
+		credit     int    // the number of hedges that may be made
+		want       string // the name of the node whose answer is kept
 		wantErr    error
 		wantTime   time.Duration
 		wantHedges uint64
@@ -214,8 +216,8 @@ func TestSlowNodeIsHedged(t *testing.T) {
 	}
 }
 
-// If no other node has answered, a slow node is waited for, and nodes that could not be reached are
-// asked again for a while.
+// TestUnreachableNodesAreRetried demands that a slow node has time to answer if no other node has
+// answered, and that nodes that could not be reached are asked again a few times.
 func TestUnreachableNodesAreRetried(t *testing.T) {
 	errRefused := errors.New("connection refused")
 	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
@@ -244,7 +246,8 @@ func TestUnreachableNodesAreRetried(t *testing.T) {
 				all := events.AllPartitions()
 				p := newTestPeers(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
 				p.hedgeCredit = 0
-				got, calls := "", 0
+				got := ""
+				calls := 0
 				start := time.Now()
 				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
 					if n.Name == "b" {
@@ -264,8 +267,8 @@ func TestUnreachableNodesAreRetried(t *testing.T) {
 	}
 }
 
-// TestFailedCallIsLoggedWithItsCause: nodes that know each other from the bucket may not reach each
-// other. The log of a node says so once a minute, with what happened to the connection.
+// TestFailedCallIsLoggedWithItsCause demands that a node logs once per failureLogInterval that it
+// reaches no other node, with what happened to the connection.
 func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
@@ -285,7 +288,7 @@ func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 				t.Fatalf("the cause was logged %d times, expected %d:\n%s", got, expected, log.String())
 			}
 			if expected == 1 {
-				<-time.After(failureLogInterval / 2) // of the clock of the test
+				<-time.After(failureLogInterval / 2) // by the clock of synctest
 			}
 		}
 	})
@@ -304,6 +307,7 @@ func newHedgedNode(t *testing.T) *hedgedNode {
 	return &hedgedNode{newTestPeers(t, a, Node{Name: "b", Serves: all}), a}
 }
 
+// never is longer than any test waits for an answer.
 const never = time.Hour
 
 // call makes a call that node a answers after some time. It returns how long the call took.
@@ -322,9 +326,9 @@ func (p *hedgedNode) call(t *testing.T, procedure string, after time.Duration) t
 	return time.Since(start)
 }
 
-// A hedge is made after twice the time within which a node answers 19 of 20 calls of a method,
-// within limits. Calls that a hedge has overtaken count as slower ones. In the long run at most a
-// twentieth of the calls has hedges.
+// TestHedgeDelayFollowsTheLatencyOfTheMethod demands that a hedge is made after twice the time
+// within which a node answers 19 of 20 calls of a method, within limits. Calls that a hedge has
+// overtaken count as slower ones. In the long run at most a twentieth of the calls has hedges.
 func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -345,7 +349,8 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls = 3000
-				p, rng := newHedgedNode(t), rand.New(rand.NewPCG(1, 2))
+				p := newHedgedNode(t)
+				rng := rand.New(rand.NewPCG(1, 2))
 				for range calls {
 					p.call(t, "often", c.took(rng))
 				}
@@ -367,9 +372,10 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 	}
 }
 
-// A node that answered well is suspected after three calls in a row that another node has answered
-// first, each of them soon. After that suspicion, one such call is enough, until the node has
-// answered. An answer in between restarts the count.
+// TestHungNodeIsAskedLast demands that a node that answered well is suspected after three calls in
+// a row that another node has answered first. Each of these calls must be answered soon. After that
+// suspicion, one such call is enough, until the node has answered. An answer in between restarts
+// the count.
 func TestHungNodeIsAskedLast(t *testing.T) { synctest.Test(t, testHungNodeIsAskedLast) }
 
 func testHungNodeIsAskedLast(t *testing.T) {
@@ -382,6 +388,8 @@ func testHungNodeIsAskedLast(t *testing.T) {
 		t.Fatalf("a hedge is made after %v, expected %v", delay, minHedgeDelay)
 	}
 	firstNode := func() string { return p.nodesServing(0, nil)[0].Name }
+
+	// Fewer than three overtaken calls in a row do not matter.
 	for range 10 {
 		for range maxOvertaken - 1 {
 			if took := p.call(t, askProcedure, never); took > 3*delay || firstNode() != "a" {
@@ -393,6 +401,8 @@ func testHungNodeIsAskedLast(t *testing.T) {
 			p.call(t, askProcedure, time.Millisecond)
 		}
 	}
+
+	// The third one in a row begins a suspicion.
 	for i := range maxOvertaken {
 		if firstNode() != "a" {
 			t.Fatalf("after %d overtaken calls the first node is %s, expected a", i, firstNode())
@@ -400,36 +410,41 @@ func testHungNodeIsAskedLast(t *testing.T) {
 		p.call(t, askProcedure, never)
 	}
 	if firstNode() != "b" {
-		t.Fatalf("after %d overtaken calls a is still asked first", maxOvertaken)
+		t.Fatalf("after %d overtaken calls the first node is %s, expected b", maxOvertaken, firstNode())
 	}
-	for range 20 { // calls that were under way already, 0.1 s of them
+
+	// Calls that began before the suspicion do not raise the hedge delay. These take 0.1 s.
+	for range 20 {
 		p.call(t, askProcedure, never)
 	}
 	if after := p.hedgeDelay("a", askProcedure); after > 2*delay {
 		t.Errorf("calls of a suspected node raised the hedge delay to %v, expected at most %v", after, 2*delay)
 	}
-	for _, long := range []time.Duration{minSuspicion, 2 * minSuspicion} {
-		time.Sleep(long - time.Second/2) //nolint:forbidigo // the clock is synctest's
+
+	// After the suspicion, one overtaken call begins another one, which is twice as long.
+	for _, duration := range []time.Duration{minSuspicion, 2 * minSuspicion} {
+		time.Sleep(duration - time.Second/2) //nolint:forbidigo // the clock is synctest's
 		if firstNode() != "b" {
-			t.Errorf("a is asked first before its suspicion of %v is over", long)
+			t.Errorf("a is asked first before its suspicion of %v is over, expected b", duration)
 		}
 		time.Sleep(time.Second / 2) //nolint:forbidigo // the clock is synctest's
 		if firstNode() != "a" {
-			t.Errorf("a is still asked last after its suspicion of %v is over", long)
+			t.Errorf("b is asked first after the suspicion of a of %v is over, expected a", duration)
 		}
 		p.call(t, askProcedure, never)
 		if firstNode() != "b" {
-			t.Errorf("a is still asked first after one overtaken call, although it was suspected for %v", long)
+			t.Errorf("a is asked first after one overtaken call, although it was suspected for %v, expected b", duration)
 		}
 	}
+
 	p.call(t, askProcedure, time.Millisecond)
 	if firstNode() != "a" {
-		t.Error("a is asked last although it has answered")
+		t.Error("b is asked first although a has answered, expected a")
 	}
 }
 
-// If two nodes serve a partition, the one that is asked anyway is asked about it, too, unless it is
-// suspected.
+// TestPartitionsShareNodes demands that of two nodes that serve a partition, the one that is asked
+// anyway is also asked about that partition, unless it is suspected.
 func TestPartitionsShareNodes(t *testing.T) {
 	var both, even, odd events.Partitions
 	for p := range uint8(4) {
@@ -474,8 +489,8 @@ func TestPartitionsShareNodes(t *testing.T) {
 	}
 }
 
-// The nodes that serve a partition begin with the partition's own first node, and end with those
-// that are suspected.
+// TestOrderOfNodesPerPartition demands that the first node to ask differs from partition to
+// partition, and that suspected nodes are asked last.
 func TestOrderOfNodesPerPartition(t *testing.T) { synctest.Test(t, testOrderOfNodesPerPartition) }
 
 func testOrderOfNodesPerPartition(t *testing.T) {
@@ -491,13 +506,22 @@ func testOrderOfNodesPerPartition(t *testing.T) {
 		}
 		return names
 	}
-	for _, c := range []struct{ got, want string }{
-		{names(0), "abc"}, {names(4), "bca"}, {names(1), "ca"}, {names(0, "a"), "bc"}, {names(1, "a", "c"), ""},
+	for _, c := range []struct {
+		partition uint8
+		tried     []string
+		want      string
+	}{
+		{0, nil, "abc"},
+		{4, nil, "bca"},
+		{1, nil, "ca"},
+		{0, []string{"a"}, "bc"},
+		{1, []string{"a", "c"}, ""},
 	} {
-		if c.got != c.want {
-			t.Errorf("order of nodes: got %s, expected %s", c.got, c.want)
+		if got := names(c.partition, c.tried...); got != c.want {
+			t.Errorf("order of nodes of partition %d, after %v: got %q, expected %q", c.partition, c.tried, got, c.want)
 		}
 	}
+
 	p.recordResult(t.Context(), "a", errors.New("no answer"))
 	if got := names(0); got != "bca" {
 		t.Errorf("order of nodes with a suspected: got %s, expected bca", got)
@@ -515,8 +539,8 @@ func testOrderOfNodesPerPartition(t *testing.T) {
 	}
 }
 
-// An answer for which this process has no memory does not count as answered, and neither ends nor
-// begins a suspicion of the node.
+// TestRefusedMemorySaysNothingAboutTheNode demands that an answer for which this process has no
+// memory does not count as answered, and neither ends nor begins a suspicion of the node.
 func TestRefusedMemorySaysNothingAboutTheNode(t *testing.T) {
 	p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
 	p.suspect("a")
@@ -533,7 +557,8 @@ func TestRefusedMemorySaysNothingAboutTheNode(t *testing.T) {
 	}
 }
 
-// A node with as many streams as it may have calls under way still answers calls.
+// TestStreamsDoNotBlockCalls demands that a node still answers calls while it answers as many
+// streams as it may answer calls at the same time.
 func TestStreamsDoNotBlockCalls(t *testing.T) {
 	const procedure = "/stream"
 	mux := http.NewServeMux()
@@ -557,7 +582,7 @@ func TestStreamsDoNotBlockCalls(t *testing.T) {
 				return nil
 			})
 			if apierror.Of(err).Code != connect.CodeCanceled {
-				t.Error(err)
+				t.Errorf("a stream ended with %v, expected that it was canceled", err)
 			}
 		})
 	}
@@ -595,22 +620,29 @@ func TestSlowClientIsNotTheFaultOfTheNode(t *testing.T) {
 	}
 }
 
-// The error names a partition that no node serves. If nodes have given a reason, the error is that
-// of the last of them.
 func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
-	_, err := forwardAsk(t, newTestPeers(t))
-	f := apierror.Of(err)
-	if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !strings.Contains(f.Text, "partition 0 of 256") {
-		t.Errorf("%v", err)
-	}
-	gone := startNode(t, "gone", events.AllPartitions(), hangUntilCanceled)
-	gone.Addr = "127.0.0.1:1" // nobody listens
-	if _, err = forwardAsk(t, newTestPeers(t, gone)); apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
-		t.Errorf("%v", err)
-	}
+	t.Run("no node", func(t *testing.T) {
+		_, err := forwardAsk(t, newTestPeers(t))
+		f := apierror.Of(err)
+		if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE {
+			t.Errorf("got %v, %v; expected unavailable, NOT_HERE", f.Code, f.Reason)
+		}
+		if want := "partition 0 of 256"; !strings.Contains(f.Text, want) {
+			t.Errorf("got the text %q, expected it to name %s", f.Text, want)
+		}
+	})
+	t.Run("a node that cannot be reached", func(t *testing.T) {
+		gone := startNode(t, "gone", events.AllPartitions(), hangUntilCanceled)
+		gone.Addr = "127.0.0.1:1" // no process listens there
+		_, err := forwardAsk(t, newTestPeers(t, gone))
+		if f := apierror.Of(err); f.Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
+			t.Errorf("got %v, %v with the cause %v; expected NOT_HERE with a cause", f.Reason, err, errors.Unwrap(err))
+		}
+	})
 }
 
-// An error that any node would return is returned unchanged, and no other node is asked.
+// TestErrorsOfTheCallerAreNotRetried demands that an error that any node would return is returned
+// unchanged, and that no other node is asked.
 func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 	want := &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Text: "bad",
@@ -619,8 +651,12 @@ func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 	all := events.AllPartitions()
 	p := newTestPeers(t, startNode(t, "a", all, refuseWith(want)), startNode(t, "b", all, answerAs("b", 1)))
 	_, err := forwardAsk(t, p)
-	if f := apierror.Of(err); f.Code != want.Code || f.Reason != want.Reason || f.Text != want.Text || !slices.Equal(f.Fields, want.Fields) {
-		t.Errorf("%+v", f)
+	f := apierror.Of(err)
+	if f.Code != want.Code || f.Reason != want.Reason || f.Text != want.Text {
+		t.Errorf("got %v, %v, %q; expected %v, %v, %q", f.Code, f.Reason, f.Text, want.Code, want.Reason, want.Text)
+	}
+	if diff := cmp.Diff(want.Fields, f.Fields); diff != "" {
+		t.Errorf("fields of the error (-want +got):\n%s", diff)
 	}
 }
 
@@ -630,19 +666,19 @@ type requestLog struct {
 	byNode map[string][]*peerv1.AskRequest
 }
 
-// record returns an askFunc that records the requests of a node.
-func (a *requestLog) record(name string, answer askFunc) askFunc {
+// record returns an askFunc that records the requests of a node and answers with answer.
+func (l *requestLog) record(name string, answer askFunc) askFunc {
 	return func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-		a.mu.Lock()
-		a.byNode[name] = append(a.byNode[name], req)
-		a.mu.Unlock()
+		l.mu.Lock()
+		l.byNode[name] = append(l.byNode[name], req)
+		l.mu.Unlock()
 		return answer(ctx, req)
 	}
 }
 
-// A question for all nodes is put to each of them once, about partitions that together are those
-// that this node does not hold. The partitions of nodes that do not answer are asked of other
-// nodes, each once.
+// TestRemoteBatchAsksEachNodeOnce demands that a question for all nodes is put to each of them
+// once, about partitions that together are those that this node does not hold. If nodes do not
+// answer, other nodes are asked about their partitions, once about each.
 func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	var local, low, high events.Partitions
 	for i := range events.NumPartitions {
@@ -661,18 +697,27 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	}{{"well", nil}, {"not here", refuseWith(NotHereError())}, {"slow", hangUntilCanceled}} {
 		t.Run(c.name, func(t *testing.T) {
 			isBroken := c.broken != nil
-			a := requestLog{byNode: map[string][]*peerv1.AskRequest{}}
-			low1, high1 := answerAs("a-low", 7), answerAs("b-high", 9)
-			nodes := []Node{}
+			requests := requestLog{byNode: map[string][]*peerv1.AskRequest{}}
+			answerLow := answerAs("a-low", 7)
+			answerHigh := answerAs("b-high", 9)
+			wantNewest := uint64(9)
+			var nodes []Node
 			if isBroken {
-				low1, high1 = c.broken, c.broken
-				nodes = append(nodes, startNode(t, "c", events.AllPartitions(), a.record("c", answerAs("c", 8))))
+				// Node c serves all partitions, and answers instead of the two others.
+				answerLow = c.broken
+				answerHigh = c.broken
+				wantNewest = 8
+				nodes = append(nodes, startNode(t, "c", events.AllPartitions(), requests.record("c", answerAs("c", 8))))
 			}
-			nodes = append(nodes, startNode(t, "a-low", low, a.record("a-low", low1)), startNode(t, "b-high", high, a.record("b-high", high1)))
+			nodes = append(nodes,
+				startNode(t, "a-low", low, requests.record("a-low", answerLow)),
+				startNode(t, "b-high", high, requests.record("b-high", answerHigh)))
 			p := newTestPeers(t, nodes...)
 			if isBroken {
-				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)} // it is asked after the others, however long the test takes
+				// So c is asked after the others, however long the test takes.
+				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)}
 			}
+
 			r := NewRemoteBatch(p, local, positionAt(3))
 			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Unresolved() {
 				t.Fatalf("before Fetch: got the parts %v (known: %v), expected a pending question", parts, known)
@@ -685,16 +730,13 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 			}
 			parts, known := r.Candidates("ann", 1, nil, 5)
 			if !known || r.Unresolved() {
-				t.Errorf("after Fetch: known is %v, expected true; Wanting is %v, expected false", known, r.Unresolved())
+				t.Errorf("after Fetch: known is %v, expected true; Unresolved is %v, expected false", known, r.Unresolved())
 			}
-			newest := uint64(9)
-			if isBroken {
-				newest = 8
+			if len(parts) != 2 || r.Newest().Seq != wantNewest {
+				t.Errorf("got %d parts, the newest at %v; expected 2 parts, the newest at sequence %d", len(parts), r.Newest(), wantNewest)
 			}
-			if len(parts) != 2 || r.Newest().Seq != newest {
-				t.Errorf("got %d parts, the newest at %v; expected 2 parts, the newest at sequence %d", len(parts), r.Newest(), newest)
-			}
-			for name, reqs := range a.byNode {
+
+			for name, reqs := range requests.byNode {
 				wantRequests := 1
 				if name == "c" {
 					wantRequests = 2 // one instead of each broken node
@@ -703,9 +745,11 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 					t.Errorf("%s got the requests %v, expected %d with 2 questions at or after %v", name, reqs, wantRequests, positionAt(3))
 				}
 			}
+
+			// The requests that were answered are about each partition once.
 			var union events.Partitions
 			count := 0
-			for name, reqs := range a.byNode {
+			for name, reqs := range requests.byNode {
 				if isBroken && name != "c" {
 					continue
 				}
@@ -726,7 +770,8 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	}
 }
 
-// A node that answers other questions than it was asked is passed over.
+// TestIncompleteAnswerIsPassedOver demands that the next node is asked if a node does not answer
+// all questions.
 func TestIncompleteAnswerIsPassedOver(t *testing.T) {
 	all := events.AllPartitions()
 	empty := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {

@@ -37,8 +37,8 @@ func otherKeys(t *testing.T) pagetoken.KeyRing {
 	return keys
 }
 
-// A proof is refused by another node, for another call, after its time, and in another cluster.
-// Only the node that was called can prove the answer.
+// TestProofHoldsForOneCallToOneNode demands that a proof is refused by another node, for another
+// call, after its time, and in another cluster. Only the node that was called can prove the answer.
 func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 	var answered atomic.Int64
 	addr := serveNode(t, "b", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered.Add(1) }))
@@ -93,27 +93,33 @@ func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 	}
 }
 
-// A node whose clock differs by an hour is called again with its own time. From then on it is
-// always called with that time.
+// TestClocksOfNodesMayDiffer demands that a node whose clock differs by an hour is called again
+// with its own time, and from then on always with that time.
 func TestClocksOfNodesMayDiffer(t *testing.T) {
-	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
-		var asked atomic.Int64
-		answer := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-			asked.Add(1)
-			return answerAs("a", 1)(ctx, req)
-		}
-		p := newTestPeers(t, startNode(t, "a", events.AllPartitions(), answer))
-		p.setClockOffset("a", offset) // as if the clock of this process was changed by so much
-		if got, err := forwardAsk(t, p); err != nil || got != "a" {
-			t.Errorf("%q, %v", got, err)
-		}
-		if left := p.clockOffset("a").Abs(); left > maxProofAge || asked.Load() != 1 {
-			t.Errorf("the clock is taken to be %v ahead, asked %d times", left, asked.Load())
-		}
+	for name, offset := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			var answered atomic.Int64
+			answer := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+				answered.Add(1)
+				return answerAs("a", 1)(ctx, req)
+			}
+			p := newTestPeers(t, startNode(t, "a", events.AllPartitions(), answer))
+			p.setClockOffset("a", offset) // as if the clock of this process had changed by that much
+
+			if got, err := forwardAsk(t, p); err != nil || got != "a" {
+				t.Errorf("got the answer of %q, %v; expected that of a", got, err)
+			}
+			if left := p.clockOffset("a").Abs(); left > maxProofAge {
+				t.Errorf("the offset of the clock is %v after the call, expected at most %v", left, maxProofAge)
+			}
+			if answered.Load() != 1 {
+				t.Errorf("the node answered %d calls, expected 1", answered.Load())
+			}
+		})
 	}
 }
 
-// rawAnswer answers with bytes and a content type, whatever is asked.
+// rawAnswer returns a handler that answers every request with the same bytes.
 func rawAnswer(status int, contentType string, body []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -131,7 +137,8 @@ func mustMarshal(t *testing.T, m proto.Message) []byte {
 	return b
 }
 
-// writeUntilRefused writes zeros until the client goes away, and counts them.
+// writeUntilRefused writes zeros until the client goes away, at most 1 GiB, and counts them in
+// written.
 func writeUntilRefused(w http.ResponseWriter, written *atomic.Int64) {
 	for zeros := make([]byte, 1<<20); written.Load() < 1<<30; {
 		n, err := w.Write(zeros)
@@ -142,9 +149,9 @@ func writeUntilRefused(w http.ResponseWriter, written *atomic.Int64) {
 	}
 }
 
-// An answer that is not proven, cannot be decoded, is of another log, is older than the demanded
-// position, compressed or too large is never passed on. The next node is asked. Without one, the
-// call fails as unavailable.
+// TestBadAnswerIsTheFaultOfTheNode demands that an answer that is not proven, cannot be decoded, is
+// of another log, is older than the demanded position, is compressed or too large is never passed
+// on. The next node is asked. Without one, the call fails as unavailable.
 func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 	const protoType, jsonType = "application/proto", "application/json"
 	good := mustMarshal(t, &peerv1.AskResponse{
@@ -192,37 +199,44 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 				bad.Addr = serveNode(t, "a", c.answer)
 			}
 			p := newTestPeers(t, bad, startNode(t, "b", events.AllPartitions(), answerAs("b", 4)))
-			p.hedgeCredit = 0 // the next copy is asked for no other reason
+			p.hedgeCredit = 0 // so that node b is asked only because of the bad answer
+
 			req := &peerv1.AskRequest{AtLeast: positionAt(3).String(), Questions: []*peerv1.Question{{}}}
 			res, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, 0, askProcedure, req)
-			if err != nil || res.GetAnswers()[0].GetEntries()[0].GetItem() != "b" || p.Calls.Retried.Load() != 1 {
-				t.Errorf("with another copy: %v, %v; %d bad answers, want 1", res, err, p.Calls.Retried.Load())
+			if err != nil || res.GetAnswers()[0].GetEntries()[0].GetItem() != "b" {
+				t.Errorf("with another node: got %v, %v; expected the answer of b", res, err)
+			}
+			if retried := p.Calls.Retried.Load(); retried != 1 {
+				t.Errorf("with another node: %d calls were not answered, expected 1", retried)
 			}
 			_, _, err = Call[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, &bad, askProcedure, req)
 			if code := apierror.Of(err).Code; code != connect.CodeUnavailable {
-				t.Errorf("without another copy: got %v (%v), want unavailable", code, err)
+				t.Errorf("without another node: got %v (%v), expected unavailable", code, err)
 			}
 			if used := p.bytes.Used(); used != 0 {
-				t.Errorf("%d bytes are still held", used)
+				t.Errorf("%d bytes are still held after the calls, expected none", used)
 			}
 		})
 	}
 	if n := written.Load(); n > 3*maxAnswerBytes {
-		t.Errorf("%d bytes of the large answers were taken", n)
+		t.Errorf("%d bytes of the large answers were read, expected at most %d", n, 3*maxAnswerBytes)
 	}
 }
 
-// If all nodes of a partition give bad answers, the client gets the same error as without any node.
+// TestOnlyBadAnswersAreUnavailable demands that the client gets the same error as without any node
+// if all nodes of a partition give bad answers.
 func TestOnlyBadAnswersAreUnavailable(t *testing.T) {
 	addr := serveNode(t, "a", rawAnswer(http.StatusOK, "application/proto", []byte("garbage")))
 	_, err := forwardAsk(t, newTestPeers(t, Node{Name: "a", Addr: addr, Serves: events.AllPartitions()}))
-	if f := apierror.Of(err); f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !errors.Is(err, ErrBadAnswer) {
-		t.Errorf("%v: %v", f.Code, err)
+	f := apierror.Of(err)
+	if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !errors.Is(err, ErrBadAnswer) {
+		t.Errorf("got %v, %v: %v; expected unavailable, NOT_HERE with the cause %v", f.Code, f.Reason, err, ErrBadAnswer)
 	}
 }
 
-// The answers of nodes count as memory of the call that asks, until the call ends. If there is no
-// memory for an answer, the call is refused, and no other node is asked.
+// TestAnswersCountAsMemory demands that the answers of nodes count as memory of the call that asks,
+// until the call ends. If there is no memory for an answer, the call is refused, and no other node
+// is asked.
 func TestAnswersCountAsMemory(t *testing.T) {
 	long := func(_ context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		return &peerv1.AskResponse{Newest: positionAt(1).String(), Answers: []*peerv1.Answer{{Next: make([]byte, 1<<20)}}}, nil
@@ -237,22 +251,31 @@ func TestAnswersCountAsMemory(t *testing.T) {
 		return err
 	}
 	for i := range int64(2) {
-		if err := ask(); err != nil || p.bytes.Used() < (i+1)*admission.HeldPerByte<<20-admission.FreeBytes {
-			t.Fatalf("after %d answers of 1 MiB: %d bytes are held, %v", i+1, p.bytes.Used(), err)
+		if err := ask(); err != nil {
+			t.Fatalf("answer %d was refused: %v", i+1, err)
+		}
+		least := (i+1)*admission.HeldPerByte<<20 - admission.FreeBytes
+		if used := p.bytes.Used(); used < least {
+			t.Fatalf("after %d answers of 1 MiB: %d bytes are held, expected at least %d", i+1, used, least)
 		}
 	}
-	err := ask()
-	if f := apierror.Of(err); f.Code != connect.CodeResourceExhausted || f.Reason != skeinv1.Reason_REASON_OVERLOADED || p.Calls.Retried.Load() != 0 {
-		t.Errorf("got %v, %d nodes were passed over", err, p.Calls.Retried.Load())
+
+	f := apierror.Of(ask())
+	if f.Code != connect.CodeResourceExhausted || f.Reason != skeinv1.Reason_REASON_OVERLOADED {
+		t.Errorf("without memory: got %v, %v; expected resource_exhausted, OVERLOADED", f.Code, f.Reason)
 	}
+	if retried := p.Calls.Retried.Load(); retried != 0 {
+		t.Errorf("another node was asked %d times, expected 0", retried)
+	}
+
 	release()
 	if used := p.bytes.Used(); used != 0 {
-		t.Errorf("%d bytes are still held", used)
+		t.Errorf("%d bytes are still held after the call, expected none", used)
 	}
 }
 
-// A stream may be longer than any answer, but its messages may not, and each message counts as
-// memory until it was processed.
+// TestMessagesOfStreamsAreBounded demands that a stream may be longer than any answer, but its
+// messages may not, and that each message counts as memory until it was processed.
 func TestMessagesOfStreamsAreBounded(t *testing.T) {
 	const procedure = "/stream"
 	const messages, size = 80, 1 << 20
@@ -268,21 +291,28 @@ func TestMessagesOfStreamsAreBounded(t *testing.T) {
 		writeUntilRefused(w, &written)
 	}))
 	n := Node{Name: "a", Addr: addr}
-	p := newTestPeers(t, n) // a stream of a node that is not alive ends after some time
+	p := newTestPeers(t, n) // the node must be alive, or its stream would end after some time
 	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 64 << 20, CallerLimit: 64 << 20})
 	got := 0
 	_, err := Stream(t.Context(), p, &n, time.Hour, procedure, &peerv1.RowsRequest{}, func(int64) {},
 		func(*peerv1.RowsResponse) error {
 			got++
 			if used := p.bytes.Used(); used < size || used > 3*size {
-				t.Errorf("%d bytes are held for a message of %d", used, size)
+				t.Errorf("%d bytes are held for a message of %d bytes, expected %d to %d", used, size, size, 3*size)
 			}
 			return nil
 		})
-	if f := apierror.Of(err); f.Code != connect.CodeUnavailable || !errors.Is(err, ErrBadAnswer) || got != messages {
-		t.Errorf("after %d messages: %v", got, err)
+
+	if got != messages {
+		t.Errorf("got %d messages, expected %d", got, messages)
 	}
-	if n := written.Load(); n > 4*maxMessageBytes || p.bytes.Used() != 0 {
-		t.Errorf("%d bytes of the large message were taken, %d are held", n, p.bytes.Used())
+	if f := apierror.Of(err); f.Code != connect.CodeUnavailable || !errors.Is(err, ErrBadAnswer) {
+		t.Errorf("the large message: got %v, %v; expected unavailable with the cause %v", f.Code, err, ErrBadAnswer)
+	}
+	if n := written.Load(); n > 4*maxMessageBytes {
+		t.Errorf("%d bytes of the large message were read, expected at most %d", n, 4*maxMessageBytes)
+	}
+	if used := p.bytes.Used(); used != 0 {
+		t.Errorf("%d bytes are still held after the stream, expected none", used)
 	}
 }

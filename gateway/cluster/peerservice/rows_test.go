@@ -8,18 +8,22 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/cluster/peerservice"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
-// fakeStoreAccess has rows.
+// fakeStoreAccess is a StoreAccess that only has rows.
 type fakeStoreAccess struct {
 	peerservice.StoreAccess
 	rows [][2]string
 }
 
-func (f fakeStoreAccess) Rows(_ context.Context, _, _ string, _ uint32, _ events.Partitions, do func(key, value []byte) error) error {
+func (f fakeStoreAccess) Rows(
+	_ context.Context, _, _ string, _ uint32, _ events.Partitions, do func(key, value []byte) error,
+) error {
 	for _, r := range f.rows {
 		if err := do([]byte(r[0]), []byte(r[1])); err != nil {
 			return err
@@ -28,42 +32,60 @@ func (f fakeStoreAccess) Rows(_ context.Context, _, _ string, _ uint32, _ events
 	return nil
 }
 
-// Rows arrive as they were sent, and a truncated part is refused.
+// sendRows calls Rows of a StoreService that has the given rows.
+func sendRows(t *testing.T, rows [][2]string, send func(*peerv1.RowsResponse) error) {
+	t.Helper()
+	all := events.AllPartitions()
+	s := peerservice.StoreService{Access: fakeStoreAccess{rows: rows}}
+	if err := s.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()}, send); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRowsArriveAsSent(t *testing.T) {
 	var want [][2]string
 	for i := range 50 {
 		want = append(want, [2]string{fmt.Sprint(i), strings.Repeat("v", i*1000)})
 	}
+
 	var got [][2]string
-	keep := func(key, value []byte) error {
-		got = append(got, [2]string{string(key), string(value)})
-		return nil
-	}
 	parts := 0
-	all := events.AllPartitions()
-	err := peerservice.StoreService{Access: fakeStoreAccess{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
-		func(part *peerv1.RowsResponse) error {
-			parts++
-			return peerservice.EachRow(part, keep)
+	sendRows(t, want, func(part *peerv1.RowsResponse) error {
+		parts++
+		return peerservice.EachRow(part, func(key, value []byte) error {
+			got = append(got, [2]string{string(key), string(value)})
+			return nil
 		})
-	if err != nil || parts < 2 || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%d rows in %d parts, error %v", len(got), parts, err)
+	})
+
+	if parts < 2 {
+		t.Errorf("the rows came in %d parts, expected several", parts)
 	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-sent +received):\n%s", diff)
+	}
+}
+
+func TestEachRowReturnsErrors(t *testing.T) {
 	part := &peerv1.RowsResponse{}
-	one := peerservice.StoreService{Access: fakeStoreAccess{rows: [][2]string{{"key", "value"}}}}
-	if err := one.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()}, func(p *peerv1.RowsResponse) error {
+	sendRows(t, [][2]string{{"key", "value"}}, func(p *peerv1.RowsResponse) error {
 		part.Rows = bytes.Clone(p.GetRows())
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for n := 1; n < len(part.GetRows()); n++ {
-		if err := peerservice.EachRow(&peerv1.RowsResponse{Rows: part.GetRows()[:n]}, keep); err == nil {
-			t.Errorf("%d of %d bytes are taken", n, len(part.GetRows()))
+	})
+
+	t.Run("a truncated part", func(t *testing.T) {
+		ignore := func(_, _ []byte) error { return nil }
+		for n := 1; n < len(part.GetRows()); n++ {
+			if err := peerservice.EachRow(&peerv1.RowsResponse{Rows: part.GetRows()[:n]}, ignore); err == nil {
+				t.Errorf("the first %d of %d bytes were accepted, expected an error", n, len(part.GetRows()))
+			}
 		}
-	}
-	errFull := errors.New("full")
-	if err := peerservice.EachRow(part, func(_, _ []byte) error { return errFull }); !errors.Is(err, errFull) {
-		t.Errorf("an error of the caller: %v", err)
-	}
+	})
+	t.Run("an error of the caller", func(t *testing.T) {
+		errFull := errors.New("full")
+		err := peerservice.EachRow(part, func(_, _ []byte) error { return errFull })
+		if !errors.Is(err, errFull) {
+			t.Errorf("got the error %v, expected %v", err, errFull)
+		}
+	})
 }
