@@ -324,7 +324,7 @@ func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAn
 	return true
 }
 
-// badAnswerLogInterval is the shortest time between two log lines about bad answers of the same node.
+// badAnswerLogInterval is the shortest time between two log lines about bad answers of a node.
 const badAnswerLogInterval = time.Minute
 
 // logBadAnswer logs a bad answer of a node, unless one was logged a short time ago.
