@@ -35,6 +35,10 @@ type Options struct {
 	// more than their share of the memory are folded alone. Default: one per core that the process
 	// may use.
 	Workers int
+	// Key, if it is not empty, makes the build continue one with the same key that was interrupted
+	// (see save.go). It must say what the store is made from: the fold with its settings and
+	// partitions, and the epoch of the log. A build with a key cannot be handed over.
+	Key string
 	// Temporary is set for a store that is read once and then removed. Its tables are compressed
 	// less, to save time.
 	Temporary bool
@@ -51,8 +55,9 @@ type Options struct {
 	Merging func(ctx context.Context, all int64, merge func() (rows int64, err error)) error
 }
 
-// Builder makes a store. The caller adds the envelopes of a log from its start and then calls
-// Finish. It must call Close in any case.
+// Builder makes a store. The caller adds the envelopes of a log after [Builder.Cursor] and then
+// calls Finish. The cursor is the start of the log unless the build continues another one. The
+// caller must call Close in any case.
 type Builder struct {
 	options Options
 	// projection is an instance that folds nothing. It gives the name, the routes of events and the
@@ -73,11 +78,12 @@ type Builder struct {
 	// handover is set in the process that finishes a build which another process has begun. Its
 	// Builder has no sequencer.
 	handover *Handover
-	// key is set if the build was saved (see save.go). ranges are then the ranges of partitions to
-	// fold, and folded those that were saved.
-	key    string
-	ranges [][2]int
-	folded map[[2]int]savedRange
+	// isSaved is set once the build has saved how far it is (see save.go). Once all events of a
+	// build with a key were added, ranges are the ranges of partitions to fold, and folded has those
+	// that an earlier process has saved.
+	isSaved bool
+	ranges  [][2]int
+	folded  map[[2]int]savedRange
 	// workerMemory is the limit of a partition that is folded beside others, and allMemory that of
 	// one that is folded alone. folding is locked by the latter, and read-locked by the former.
 	workerMemory, allMemory memoryLimit
@@ -86,21 +92,35 @@ type Builder struct {
 	sampleMemory store.MemoryFold
 }
 
-// New begins a build. It removes temporary files that an interrupted build has left.
+// New begins a build, or continues an interrupted one that has the same key. It removes the
+// temporary files of any other build in their directory. New fails if what was saved of the
+// interrupted build is damaged. Once the caller has removed the directory, New begins again.
 func New(o Options) (*Builder, error) {
 	b := newBuilder(o)
-	if err := o.FS.RemoveAll(b.tempDir); err != nil {
+	saved, err := b.readSavedBuild()
+	if err != nil {
 		return nil, err
 	}
-	if err := o.FS.MkdirAll(b.tempDir, 0o755); err != nil {
-		return nil, err
+	if !b.isSaved {
+		if err := o.FS.RemoveAll(b.tempDir); err != nil {
+			return nil, err
+		}
+		if err := o.FS.MkdirAll(b.tempDir, 0o755); err != nil {
+			return nil, err
+		}
 	}
 
-	var err error
-	if b.scatter, err = newScatterFile(o.FS, b.eventsFile(), b.options.Workers > 1); err != nil {
+	b.sequencer, err = store.NewSequencer(b.projection, o.Partitions, b.scatterEvent)
+	if err != nil {
 		return nil, err
 	}
-	b.sequencer, err = store.NewSequencer(b.projection, o.Partitions, b.scatterEvent)
+	if b.isSaved {
+		if err := b.sequencer.Restore(saved.StoreRows, saved.LastTick); err != nil {
+			return nil, err
+		}
+		b.log = b.sequencer.Cursor().Log
+	}
+	b.scatter, err = openScatterFile(o.FS, b.eventsFile(), b.options.Workers > 1, saved.EventBytes)
 	return b, err
 }
 
@@ -153,7 +173,7 @@ func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	return to.Each(func(partition uint8) error { return b.scatter.addEvent(scatteredEvent{ev, logTime, partition}) })
 }
 
-// Add adds envelopes. They must be consecutive in the log, from its start on, and the caller must
+// Add adds envelopes. They must be consecutive in the log and follow the cursor, and the caller must
 // not change them any more.
 func (b *Builder) Add(envs []*events.Envelope) error {
 	if len(envs) > 0 {
@@ -192,6 +212,15 @@ const tasksPerWorker = 8
 // Finish folds all events that were added and makes the store. The position of the store is that of
 // [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
+	if b.options.Key != "" && !b.HasAllEvents() {
+		if err := b.scatter.waitEncoded(); err != nil {
+			return err
+		}
+		b.ranges = b.rangesToSave()
+		if err := b.Save(); err != nil {
+			return err
+		}
+	}
 	if b.handover == nil {
 		if err := errors.Join(b.scatter.finish(), b.writeStoreRows()); err != nil {
 			return err
@@ -233,7 +262,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	if err := store.CreateStore(ctx, b.options.FS, b.options.Dir, b.projection, tables, merged); err != nil {
 		return err
 	}
-	if b.key == "" {
+	if !b.isSaved {
 		return nil
 	}
 	return b.finishSaved()
@@ -491,7 +520,7 @@ func (b *Builder) newFilePath(kind string) string {
 // continues.
 func (b *Builder) Close() error {
 	b.scatter.encoding.Wait()
-	if b.key != "" {
+	if b.isSaved {
 		return nil
 	}
 	return b.options.FS.RemoveAll(b.tempDir)

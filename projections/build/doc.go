@@ -27,7 +27,7 @@
 //	build.go    [Builder]: the three phases
 //	sample.go   [Sample]: does the second and third phase for some events, to measure how long they will take
 //	handover.go [Handover]: lets another process do the second and third phase
-//	save.go     lets an interrupted build continue after the first phase
+//	save.go     lets an interrupted build continue, in any phase
 //	scatter.go  the file of events by partition
 //	tables.go   writes rows into tables, and those that are not in place into sorted runs
 package build

@@ -38,7 +38,8 @@ type HandoverPart struct {
 // HandOver ends the adding of events and returns the build for another process, which finishes it
 // by [TakeOver]. After that, this Builder may only be closed.
 func (b *Builder) HandOver() (*Handover, error) {
-	if err := b.scatter.waitEncoded(); err != nil {
+	// The other process reads the file only, so no events must stay in memory.
+	if err := b.scatter.flush(); err != nil {
 		return nil, err
 	}
 	h := &Handover{
@@ -55,14 +56,6 @@ func (b *Builder) HandOver() (*Handover, error) {
 
 	for i := range b.scatter.parts {
 		p := &b.scatter.parts[i]
-		// The other process reads the file only, so events must not stay in memory.
-		if len(p.buf) > 0 {
-			if err := b.scatter.flushPartition(p); err != nil {
-				return nil, err
-			}
-			p.buf = nil
-		}
-
 		part := HandoverPart{Raw: p.rawBytes, Events: p.eventCount}
 		for _, block := range p.blocks {
 			part.Blocks = append(part.Blocks, [2]int64{block.offset, int64(block.length)})

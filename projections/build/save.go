@@ -1,33 +1,50 @@
 package build
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
+	"slices"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/disk"
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A build that was saved continues after the end of its process. It is saved when all events were
-// added, which takes longest, and then after each range of partitions that was folded. These files
-// are beside the other temporary files, each written after all that it names:
+// A build with a key continues after the end of its process. It is saved whenever the caller says
+// so while events are added, again when all events were added, and then after each range of
+// partitions that was folded. These files are in the directory of temporary files:
 //
-//	saved           the events by partition, and the ranges (savedBuild)
+//	events          the events by partition (scatterFile)
+//	saved           how far the build is (savedBuild)
 //	range-FROM-TO   a range of partitions that was folded: its tables and runs (savedRange)
 //	built           the store is complete; the other temporary files are removed
+//
+// Each of them is written after all that it names. A power cut may leave more events in their file
+// than are saved. The build that continues writes over these, because it adds them again.
 //
 // A merge begins again. So does the folding of a range whose files are gone, because Finish had
 // begun to move them into the store.
 
+// savedVersion is the version of the format of these files. A file of another version counts as
+// damaged.
+const savedVersion = 1
+
 // savedBuild is the content of the file "saved".
 type savedBuild struct {
 	// Key says what the build was made from. Only a build with the same key continues it.
-	Key      string
-	Handover *Handover
-	// Ranges are the ranges from <= partition < to.
+	Key string
+	// EventBytes is how many bytes of the file of events count.
+	EventBytes int64
+	// StoreRows are the keys and values of the rows of the store as a whole. The position, up to
+	// which events were added, is among them. LastTick is that of the sequencer.
+	StoreRows [][2][]byte
+	LastTick  events.Micros
+	// Ranges are the ranges from <= partition < to. They are set once all events were added.
 	Ranges [][2]int
 }
 
@@ -61,54 +78,65 @@ func (b *Builder) rangeFile(r [2]int) string {
 // builtFile returns the name of the file that says that the store in dir is complete.
 func builtFile(fs store.FS, dir string) string { return fs.PathJoin(dir+".parts", "built") }
 
-// Save ends the adding of events and makes the build one that continues after an interruption, by
-// [Resume] with the same key. Finish must follow.
-func (b *Builder) Save(key string) error {
-	h, err := b.HandOver()
-	if err != nil {
+// Save saves how far the build is. If it is interrupted later, a build with the same key continues
+// after what was added until now.
+func (b *Builder) Save() error {
+	// The events must be on disk before the file that counts them.
+	fs := b.options.FS
+	if err := b.scatter.flush(); err != nil {
 		return err
 	}
-	b.handover = h
-	b.key = key
-	b.ranges = b.rangesToSave()
-	return errors.Join(
-		syncFiles(b.options.FS, b.eventsFile(), b.storeRowsFile()),
-		b.writeSaved(b.savedFile(), savedBuild{Key: key, Handover: h, Ranges: b.ranges}),
-		disk.SyncDir(b.options.FS, b.options.FS.PathDir(b.tempDir)),
-	)
-}
-
-// Resume continues a build that was saved with this key, or returns nil if there is none. Of the
-// options, it uses those for which [TakeOver] uses the handover as they are now. The directory of
-// the store must not exist.
-func Resume(o Options, key string) (*Builder, error) {
-	b := newBuilder(o)
-	var saved savedBuild
-	found, err := readSaved(o.FS, b.savedFile(), &saved)
-	if err != nil || !found || saved.Key != key {
-		return nil, err
+	if err := b.scatter.out.Sync(); err != nil {
+		return err
+	}
+	if err := disk.SyncDir(fs, b.tempDir); err != nil {
+		return err
 	}
 
-	saved.Handover.Dir = b.options.Dir
-	saved.Handover.Memory = b.options.Memory
-	saved.Handover.Workers = b.options.Workers
-	b = TakeOver(o, saved.Handover)
-	b.key = key
+	saved := savedBuild{
+		Key: b.options.Key, EventBytes: b.scatter.size, LastTick: b.sequencer.LastTick(), Ranges: b.ranges,
+	}
+	it := b.sequencer.Rows()
+	for it.Next() {
+		saved.StoreRows = append(saved.StoreRows, [2][]byte{bytes.Clone(it.Key()), bytes.Clone(it.Value())})
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	b.isSaved = true
+	return errors.Join(b.writeSaved(b.savedFile(), saved), disk.SyncDir(fs, fs.PathDir(b.tempDir)))
+}
+
+// readSavedBuild reads what a build with the same key has saved, and sets isSaved if there is one.
+func (b *Builder) readSavedBuild() (saved savedBuild, err error) {
+	if b.options.Key == "" {
+		return saved, nil
+	}
+	found, err := readSaved(b.options.FS, b.savedFile(), &saved)
+	if err != nil || !found || saved.Key != b.options.Key {
+		return savedBuild{}, err
+	}
+
+	b.isSaved = true
 	b.ranges = saved.Ranges
 	b.folded = map[[2]int]savedRange{}
 	for _, r := range b.ranges {
 		var folded savedRange
-		found, err := readSaved(o.FS, b.rangeFile(r), &folded)
+		found, err := readSaved(b.options.FS, b.rangeFile(r), &folded)
 		if err != nil {
-			return nil, err
+			return saved, err
 		}
 		b.files.Store(max(b.files.Load(), folded.Files))
 		if found && b.hasFiles(folded) {
 			b.folded[r] = folded
 		}
 	}
-	return b, nil
+	return saved, nil
 }
+
+// HasAllEvents reports whether the build continues one to which all events were added. The caller
+// then adds no more.
+func (b *Builder) HasAllEvents() bool { return b.ranges != nil }
 
 // IsBuilt reports whether a build that was saved with this key has made its store in dir. The store
 // may have been folded further since.
@@ -148,7 +176,7 @@ func (b *Builder) foldOrLoadRange(fold func() (*tableWriter, *runSet, error), r 
 	}
 
 	t, rest, err := fold()
-	if err != nil || b.key == "" {
+	if err != nil || !b.isSaved {
 		return t.names, rest, err
 	}
 	// The tables are synced already, and the runs are not.
@@ -176,7 +204,7 @@ func (b *Builder) eventsOf(r [2]int) (n uint64) {
 // finishSaved records that the store is complete, and removes all other temporary files.
 func (b *Builder) finishSaved() error {
 	fs := b.options.FS
-	if err := b.writeSaved(builtFile(fs, b.options.Dir), b.key); err != nil {
+	if err := b.writeSaved(builtFile(fs, b.options.Dir), b.options.Key); err != nil {
 		return err
 	}
 	names, err := fs.List(b.tempDir)
@@ -202,17 +230,27 @@ func syncFiles(fs store.FS, names ...string) error {
 	return nil
 }
 
+// savedHead returns the first line of a file with this content. It has the version and a checksum.
+func savedHead(content []byte) []byte {
+	return fmt.Appendf(nil, "skein build %d %08x", savedVersion, crc32.Checksum(content, castagnoli))
+}
+
 // writeSaved writes a value as JSON to a file, which appears with its content.
 func (b *Builder) writeSaved(name string, value any) error {
-	data, err := json.Marshal(value)
+	content, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
+	data := slices.Concat(savedHead(content), []byte("\n"), content)
 	fs := b.options.FS
-	return errors.Join(disk.WriteFile(fs, name+".new", data), fs.Rename(name+".new", name), disk.SyncDir(fs, b.tempDir))
+	if err := disk.WriteFile(fs, name+".new", data); err != nil {
+		return err
+	}
+	return errors.Join(fs.Rename(name+".new", name), disk.SyncDir(fs, b.tempDir))
 }
 
-// readSaved reads what writeSaved has written. It reports whether there is a file.
+// readSaved reads what writeSaved has written. It reports whether there is a file. It fails with
+// [projections.ErrCorrupt] if the file is damaged or of another version.
 func readSaved(fs store.FS, name string, to any) (found bool, err error) {
 	data, err := disk.ReadFile(fs, name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -221,7 +259,11 @@ func readSaved(fs store.FS, name string, to any) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := json.Unmarshal(data, to); err != nil {
+	head, content, _ := bytes.Cut(data, []byte("\n"))
+	if !bytes.Equal(head, savedHead(content)) {
+		return true, fmt.Errorf("%w: %s is damaged, or of another version", projections.ErrCorrupt, name)
+	}
+	if err := json.Unmarshal(content, to); err != nil {
 		return true, fmt.Errorf("%w: %s: %w", projections.ErrCorrupt, name, err)
 	}
 	return true, nil

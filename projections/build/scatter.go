@@ -1,12 +1,16 @@
 package build
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"slices"
 	"sync"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/klauspost/compress/s2"
 
 	"github.com/skein-feed/skein/events"
@@ -17,13 +21,15 @@ import (
 // compressed and appended, as a block, to the one file of all partitions. Events are added by one
 // goroutine first; then any number of goroutines may read, each a partition.
 type scatterFile struct {
-	fs    store.FS
-	name  string
-	out   io.WriteCloser
-	size  int64 // of the file, in bytes
+	fs   store.FS
+	name string
+	out  vfs.File
+	// size is how many bytes of the file have blocks. The file may be longer if it was saved
+	// earlier than it was last written (see save.go); the next block replaces what follows.
+	size  int64
 	parts [events.NumPartitions]partitionEvents
-	// compressed is scratch memory for a compressed block.
-	compressed []byte
+	// packed is scratch memory for a block.
+	packed []byte
 
 	// encodeInBackground is set if another goroutine encodes events while more are added. Until
 	// encoding is done, the fields above and encodingErr belong to that goroutine.
@@ -55,8 +61,8 @@ type partitionEvents struct {
 	// blocks are the blocks in the file, in the order of the log.
 	blocks []block
 	// rawBytes is the number of bytes of all events before compression, eventCount is the number of
-	// events.
-	rawBytes, eventCount int64
+	// events, and eventsInBlocks is how many of them are not in buf.
+	rawBytes, eventCount, eventsInBlocks int64
 }
 
 // rawBytes returns the number of bytes of all events before compression.
@@ -75,22 +81,84 @@ type deltaBase struct {
 	time, logTime events.Micros
 }
 
-// block is a compressed block in the file: its offset and length, in bytes.
+// block is where a block, with its head, is in the file: its offset and length, in bytes.
 type block struct {
 	offset int64
 	length int32
+}
+
+// The head of a block has numbers in big endian: a CRC-32C of the rest of the block (4 bytes), the
+// length of the events after compression (4 bytes), their number (4 bytes), and the partition (1
+// byte). The compressed events follow. By the heads, readBlocks finds the blocks of a file that
+// another process has begun.
+const blockHeadBytes = 4 + 4 + 4 + 1
+
+// maxBlockBytes is more than the largest block has, which is one with an event as large as an
+// envelope may be. It keeps a damaged length from taking all memory.
+const maxBlockBytes = 4 * events.MaxEnvelopeBytes
+
+// castagnoli is the table of the checksums.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checkBlock checks the checksum of a block, which has at least a head.
+func checkBlock(packed []byte) error {
+	if binary.BigEndian.Uint32(packed) != crc32.Checksum(packed[4:], castagnoli) {
+		return errScattered
+	}
+	return nil
 }
 
 // blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before
 // compression.
 const blockBytes = 32 << 10
 
-func newScatterFile(fs store.FS, name string, encodeInBackground bool) (*scatterFile, error) {
-	out, err := fs.Create(name, "build")
+// openScatterFile creates a file, for a size of 0, or opens one of which the first size bytes were
+// saved. It fails if these are not whole blocks.
+func openScatterFile(fs store.FS, name string, encodeInBackground bool, size int64) (*scatterFile, error) {
+	out, err := fs.OpenReadWrite(name, "build")
 	if err != nil {
 		return nil, err
 	}
-	return &scatterFile{fs: fs, name: name, out: out, encodeInBackground: encodeInBackground}, nil
+	s := &scatterFile{fs: fs, name: name, out: out, encodeInBackground: encodeInBackground}
+	if err := s.readBlocks(size); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	return s, nil
+}
+
+// readBlocks adds the blocks in the first size bytes of the file to their partitions.
+func (s *scatterFile) readBlocks(size int64) error {
+	in := bufio.NewReaderSize(io.NewSectionReader(s.out, 0, size), 1<<20)
+	for s.size < size {
+		head, err := in.Peek(blockHeadBytes)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errScattered, err)
+		}
+		length := blockHeadBytes + int64(binary.BigEndian.Uint32(head[4:]))
+		if length > min(size-s.size, maxBlockBytes) {
+			return errScattered
+		}
+		s.packed = slices.Grow(s.packed[:0], int(length))[:length]
+		if _, err := io.ReadFull(in, s.packed); err != nil {
+			return fmt.Errorf("%w: %w", errScattered, err)
+		}
+		if err := checkBlock(s.packed); err != nil {
+			return err
+		}
+		raw, err := s2.DecodedLen(s.packed[blockHeadBytes:])
+		if err != nil {
+			return fmt.Errorf("%w: %w", errScattered, err)
+		}
+
+		partition := s.packed[12]
+		p := &s.parts[partition]
+		p.blocks = append(p.blocks, block{s.size, int32(length)})
+		p.rawBytes += int64(raw)
+		p.eventCount += int64(binary.BigEndian.Uint32(s.packed[8:]))
+		p.eventsInBlocks = p.eventCount
+		s.size += length
+	}
+	return nil
 }
 
 // addEvent adds an event, which must not change until waitEncoded has returned.
@@ -147,19 +215,44 @@ func (s *scatterFile) encode(d *scatteredEvent) error {
 	if len(p.buf) < blockBytes {
 		return nil
 	}
-	return s.flushPartition(p)
+	return s.flushPartition(d.partition)
 }
 
 // flushPartition writes the buffer of a partition to the file, as a block.
-func (s *scatterFile) flushPartition(p *partitionEvents) error {
-	s.compressed = s2.Encode(s.compressed[:cap(s.compressed)], p.buf)
-	if _, err := s.out.Write(s.compressed); err != nil {
+func (s *scatterFile) flushPartition(partition uint8) error {
+	p := &s.parts[partition]
+	need := blockHeadBytes + s2.MaxEncodedLen(len(p.buf))
+	s.packed = slices.Grow(s.packed[:0], need)[:need]
+	data := s2.Encode(s.packed[blockHeadBytes:], p.buf) // uses the memory of packed
+	packed := s.packed[:blockHeadBytes+len(data)]
+	binary.BigEndian.PutUint32(packed[4:], uint32(len(data)))
+	binary.BigEndian.PutUint32(packed[8:], uint32(p.eventCount-p.eventsInBlocks))
+	packed[12] = partition
+	binary.BigEndian.PutUint32(packed, crc32.Checksum(packed[4:], castagnoli))
+
+	if _, err := s.out.WriteAt(packed, s.size); err != nil {
 		return err
 	}
-	p.blocks = append(p.blocks, block{s.size, int32(len(s.compressed))})
-	s.size += int64(len(s.compressed))
+	p.blocks = append(p.blocks, block{s.size, int32(len(packed))})
+	s.size += int64(len(packed))
 	p.buf = p.buf[:0]
 	p.last = deltaBase{}
+	p.eventsInBlocks = p.eventCount
+	return nil
+}
+
+// flush writes all events that were added to the file, without syncing it.
+func (s *scatterFile) flush() error {
+	if err := s.waitEncoded(); err != nil {
+		return err
+	}
+	for i := range s.parts {
+		if len(s.parts[i].buf) > 0 {
+			if err := s.flushPartition(uint8(i)); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -170,12 +263,16 @@ func (s *scatterFile) finish() error {
 		return err
 	}
 	for i := range s.parts {
-		if p := &s.parts[i]; len(p.blocks) > 0 && len(p.buf) > 0 {
-			if err := s.flushPartition(p); err != nil {
+		p := &s.parts[i]
+		if len(p.blocks) == 0 {
+			continue
+		}
+		if len(p.buf) > 0 {
+			if err := s.flushPartition(uint8(i)); err != nil {
 				return err
 			}
-			p.buf = nil
 		}
+		p.buf = nil
 	}
 	return s.out.Close()
 }
@@ -200,7 +297,10 @@ func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTi
 		if _, err := f.ReadAt(packed, b.offset); err != nil {
 			return fmt.Errorf("read events of partition %d: %w", partition, err)
 		}
-		if raw, err = s2.Decode(raw[:cap(raw)], packed); err != nil {
+		if err := checkBlock(packed); err != nil {
+			return fmt.Errorf("read events of partition %d: %w", partition, err)
+		}
+		if raw, err = s2.Decode(raw[:cap(raw)], packed[blockHeadBytes:]); err != nil {
 			return fmt.Errorf("read events of partition %d: %w", partition, err)
 		}
 		if err := decodeEvents(raw, do); err != nil {
@@ -214,7 +314,7 @@ func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTi
 // log time as varints, all but the slot as differences from the event before; then the fields of
 // the kind and, of a backfill, its source. Offset and event id are left out: they only decide
 // whether an event is accepted, which happens before it is scattered. All kinds are below 64, as
-// [events.KindSet] needs.
+// [events.KindSet] needs. Another encoding needs another savedVersion.
 const isBackfill = 0x80
 
 // fieldsOf returns the fields of an event that are encoded.
@@ -267,7 +367,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// errScattered reports that a block does not have what appendEvent writes.
+// errScattered reports that a block does not have what flushPartition writes.
 var errScattered = errors.New("build: the file of scattered events is damaged")
 
 // eventDecoder decodes what appendEvent has written. After an error it returns only zero values, so

@@ -23,7 +23,7 @@ type decodedEvent struct {
 // for it, in order, except fields that no fold needs.
 func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "in background"))
+		s, err := openScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "in background"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +47,8 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 				if err := s.waitEncoded(); err != nil {
 					t.Fatal(err)
 				}
-				if p := &s.parts[part]; len(p.buf) > 0 {
-					if err := s.flushPartition(p); err != nil {
+				if len(s.parts[part].buf) > 0 {
+					if err := s.flushPartition(uint8(part)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -77,7 +77,7 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 // encoding in the background, and in a partition with a single batch.
 func TestBatchesKeepOrder(t *testing.T) {
 	for _, inBackground := range []bool{false, true} {
-		s, err := newScatterFile(vfs.NewMem(), "events", inBackground)
+		s, err := openScatterFile(vfs.NewMem(), "events", inBackground, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 // be written.
 func TestFailedWritesAreReported(t *testing.T) {
 	writeEvents := func(fs vfs.FS, inBackground bool) error {
-		s, err := newScatterFile(fs, "events", inBackground)
+		s, err := openScatterFile(fs, "events", inBackground, 0)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func TestFailedWritesAreReported(t *testing.T) {
 		for fails := 0; ; fails++ {
 			writes := 0
 			err := writeEvents(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind != errorfs.OpFileWrite {
+				if op.Kind != errorfs.OpFileWriteAt {
 					return nil
 				}
 				writes++

@@ -149,6 +149,26 @@ func NewSequencer(
 	return s, nil
 }
 
+// Restore makes a new sequencer continue after the envelopes that another one has read. rows are the
+// keys and values of its [Sequencer.Rows], and lastTick is its [Sequencer.LastTick]. Restore fails
+// with [projections.ErrCorrupt] if these are not the rows of a sequencer.
+func (s *Sequencer) Restore(rows [][2][]byte, lastTick events.Micros) (err error) {
+	f := &s.store.fold
+	for _, row := range rows {
+		f.batch.SetRow(row[0], row[1])
+	}
+	if err := f.loadRuntimeRows(); err != nil {
+		return err
+	}
+	checkpoint, _, err := f.batch.Get(checkpointKey)
+	if err != nil {
+		return err
+	}
+	f.cursor, _, err = parseCheckpoint(checkpoint)
+	s.lastLogTime = lastTick
+	return err
+}
+
 // Fold reads envelopes, which must follow those of the last call in the log.
 func (s *Sequencer) Fold(envs []*events.Envelope) error {
 	for _, env := range envs {

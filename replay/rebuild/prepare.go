@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -41,9 +40,9 @@ type Target struct {
 // [live.Preparation].
 //
 // Calling Prepare again folds only what the log got since then. A build that was interrupted
-// continues after the last step that it has completed: the reading of the log, the folding of a
-// range of partitions, the writing of the store. A reading begins again. Of the options, WaitTurn,
-// Sources, Paused and Worker are not used. The report is for people.
+// continues after the last step that it has saved: the reading of a part of the log, the folding of
+// a range of partitions, the writing of the store. Of the options, WaitTurn, Sources, Paused and
+// Worker are not used. The report is for people.
 func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Options) (report string, err error) {
 	name := target.New().Name()
 	defer func() {
@@ -149,12 +148,14 @@ func (r *preparing) build(ctx context.Context) (resumed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("subscribe to the log: %w", err)
 	}
-	closeSub := sync.OnceFunc(sub.Close)
-	defer closeSub()
+	head := sub.Head()
+	sub.Close()
+
 	o := paced.Options{
-		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Check: r.checkFree, Key: r.preparation.Key(),
+		Pace: r.o.Pace, Progress: r.o.Progress, Head: head, Check: r.checkFree,
 		Options: build.Options{
 			FS: vfs.Default, Dir: r.preparation.Dir(), New: r.target.New, Partitions: &held, Memory: r.o.Memory,
+			Key: r.preparation.Key(),
 		},
 	}
 	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
@@ -169,14 +170,31 @@ func (r *preparing) build(ctx context.Context) (resumed bool, err error) {
 		return true, err // only the files of an interrupted build are read
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	for !b.IsResumed() && b.Cursor().Seq < o.Head {
-		add := func(envs []*events.Envelope) error { return b.Add(ctx, envs) }
-		if err := r.readInto(ctx, sub, add); err != nil {
+	resumed = b.Cursor().Seq > 0
+	if !b.HasAllEvents() {
+		// An error of the log says nothing about what was saved.
+		if err := r.readLog(ctx, b, kinds, head); err != nil {
 			return false, err
 		}
 	}
-	closeSub() // Finish may take long and reads no more of the log
-	return b.IsResumed(), b.Finish(ctx)
+	return resumed, b.Finish(ctx)
+}
+
+// readLog adds to a build what it lacks of the log up to the sequence head.
+func (r *preparing) readLog(ctx context.Context, b *paced.Build, kinds events.KindSet, head uint64) error {
+	sub, err := r.subscribe(b.Cursor(), kinds)
+	if err != nil {
+		return fmt.Errorf("subscribe to the log: %w", err)
+	}
+	defer sub.Close()
+
+	add := func(envs []*events.Envelope) error { return b.Add(ctx, envs) }
+	for b.Cursor().Seq < head {
+		if err := r.readInto(ctx, sub, add); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // foldRest folds what the generation lacks of the log as it is now, and returns the sequence that

@@ -136,3 +136,76 @@ func TestPreparationThatFailsIsNotUsed(t *testing.T) {
 		t.Errorf("what was prepared from the epoch before an erasure is still there: %v", err)
 	}
 }
+
+// singleEnvelopes is a subscription that returns one envelope at a time. It calls read with the
+// sequence of each.
+type singleEnvelopes struct {
+	store.Subscription
+
+	read func(seq uint64)
+}
+
+func (s singleEnvelopes) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
+	envs, err := s.Subscription.Next(ctx, 1)
+	for _, env := range envs {
+		s.read(env.Seq())
+	}
+	return envs, err
+}
+
+// TestInterruptedReadingContinues interrupts preparations after they have read half of the log. The
+// next one reads the rest, and a tenth of the log again at most. If what was saved is damaged, it
+// reads the whole log again.
+func TestInterruptedReadingContinues(t *testing.T) {
+	for name, isDamaged := range map[string]bool{"whole": false, "damaged": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestLog(t)
+			dir := t.TempDir()
+			last := w.publish(40)
+			_, stop := w.openOnDisk(dir, inboxBefore, false)
+			stop()
+
+			prepare := func(ctx context.Context, read func(seq uint64)) error {
+				subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+					sub, err := w.subscribeKinds(from, kinds)
+					return singleEnvelopes{sub, read}, err
+				}
+				_, err := rebuild.Prepare(ctx, w.target(dir, nil), subscribe, rebuild.Options{})
+				return err
+			}
+			ctx, interrupt := context.WithCancel(t.Context())
+			err := prepare(ctx, func(seq uint64) {
+				if seq == last/2 {
+					interrupt()
+				}
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("interrupted: got error %v, want %v", err, context.Canceled)
+			}
+			wantFirst := last/2 - last/10
+			if isDamaged {
+				wantFirst = 1
+				saved := filepath.Join(dir, "inbox", "prepared", "inbox", "000001.parts", "saved")
+				if err := os.WriteFile(saved, []byte("damaged"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			first := uint64(0)
+			err = prepare(t.Context(), func(seq uint64) {
+				if first == 0 {
+					first = seq
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first < wantFirst || isDamaged && first > wantFirst {
+				t.Errorf("the next preparation read from sequence %d on, want %d", first, wantFirst)
+			}
+			l, stop := w.openOnDisk(dir, newInboxNow, false)
+			defer stop()
+			w.checkRows(l, last)
+		})
+	}
+}

@@ -32,9 +32,6 @@ type Options struct {
 	// Worker starts the process that finishes the build. If Worker is nil, this process finishes
 	// it.
 	Worker *worker.Command
-	// Key makes the build continue one that was interrupted after all events were added, if that
-	// one had the same key. Empty means that no build continues another one.
-	Key string
 	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few
 	// thousand folded events. If it returns an error, the build fails.
 	Check func() error
@@ -48,8 +45,6 @@ type Options struct {
 type Build struct {
 	*build.Builder
 	opts Options
-	// isResumed is set if the build continues one to which all events were added.
-	isResumed bool
 	// addedSeq is the last sequence that was added. addedEvents and addedBytes are what was added
 	// so far, counted like opts.Log.
 	addedSeq, addedEvents, addedBytes uint64
@@ -59,6 +54,10 @@ type Build struct {
 	uncheckedBytes int
 	// nextSampleAt is the part of the log, from 0 to 1, after which the next sample is taken.
 	nextSampleAt float64
+	// A build with a key is saved after the part nextSaveAt of the log, or when unsavedBytes, which
+	// were added since it was last saved, are many.
+	nextSaveAt   float64
+	unsavedBytes int
 	// mergeTime is the latest estimate of how long the merge takes, and timeAfterBuild that of the
 	// caller's work after the build.
 	mergeTime, timeAfterBuild time.Duration
@@ -78,6 +77,11 @@ const (
 	// messageOverhead is about how many bytes a message of the stream has in addition to its
 	// events. The size of the log includes them.
 	messageOverhead = 64
+	// savePart is the part of the log after which a build with a key is saved, and saveBytes is the
+	// number of bytes of the log, whichever comes first. After an interruption, at most so much is
+	// read again. Each save waits until the disk has the events.
+	savePart  = 0.1
+	saveBytes = 1 << 30
 )
 
 // New begins a build. The caller must call Close in any case.
@@ -85,20 +89,11 @@ func New(o Options) (b *Build, err error) {
 	if o.After == nil {
 		o.After = func(context.Context, int64) time.Duration { return 0 }
 	}
-	b = &Build{opts: o, nextSampleAt: firstSampleAt}
+	b = &Build{opts: o, nextSampleAt: firstSampleAt, nextSaveAt: savePart}
 	o.Options = worker.Throttled(o.Options, o.Pace, b.setProgress)
-	if o.Key != "" {
-		b.Builder, err = build.Resume(o.Options, o.Key)
-		if err != nil {
-			return nil, err
-		}
-		b.isResumed = b.Builder != nil
-	}
-	if b.Builder == nil {
-		b.Builder, err = build.New(o.Options)
-		if err != nil {
-			return nil, err
-		}
+	b.Builder, err = build.New(o.Options)
+	if err != nil {
+		return nil, err
 	}
 
 	// Events measure the work best. Envelopes, which are always known, measure it worst.
@@ -114,12 +109,17 @@ func New(o Options) (b *Build, err error) {
 	}
 	o.Progress.StartPhase(replay.Reading, unit, b.total)
 	o.Progress.SetAfterPhase(replay.Unknown)
+
+	// How many events and bytes an interrupted build has added is estimated from their sequences.
+	if seq := b.Cursor().Seq; seq > 0 {
+		part := float64(seq) / float64(max(seq, o.Head))
+		b.addedSeq = seq
+		b.addedEvents = uint64(part * float64(o.Log.Events))
+		b.addedBytes = uint64(part * float64(o.Log.Bytes))
+		b.nextSaveAt += part
+	}
 	return b, nil
 }
-
-// IsResumed reports whether the build continues one to which all events were added. Its caller
-// calls only Finish and Close.
-func (b *Build) IsResumed() bool { return b.isResumed }
 
 // Add adds envelopes. They must follow those of the last call in the log.
 func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
@@ -130,6 +130,7 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 		b.addedSeq = env.Seq()
 		b.addedBytes += uint64(env.Bytes) + messageOverhead
 		b.uncheckedBytes += env.Bytes
+		b.unsavedBytes += env.Bytes
 		for i := range env.Events {
 			if b.opts.Log.Kinds.Has(env.Events[i].Kind) {
 				b.addedEvents++
@@ -153,6 +154,14 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 	if readPart >= b.nextSampleAt && b.opts.Progress != nil {
 		b.nextSampleAt = 2 * readPart
 		if err := b.takeSample(ctx, readPart); err != nil {
+			return err
+		}
+	}
+
+	if b.opts.Key != "" && (readPart >= b.nextSaveAt || b.unsavedBytes >= saveBytes) {
+		b.nextSaveAt = readPart + savePart
+		b.unsavedBytes = 0
+		if err := b.Save(); err != nil {
 			return err
 		}
 	}
@@ -199,14 +208,8 @@ func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 // Finish folds and merges the events, which makes the store. It takes a last sample first, because
 // the kinds of events are not spread evenly over a log: imports come one kind after the other.
 func (b *Build) Finish(ctx context.Context) error {
-	if b.opts.Progress != nil && !b.isResumed {
+	if b.opts.Progress != nil && !b.HasAllEvents() {
 		if err := b.takeSample(ctx, 1); err != nil {
-			return err
-		}
-	}
-	// From here on, an interrupted build can continue without reading the log again.
-	if b.opts.Key != "" && !b.isResumed {
-		if err := b.Save(b.opts.Key); err != nil {
 			return err
 		}
 	}
