@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestPreparationSurvivesKills kills an upgrade with `skein replay prepare` at ten points: nine
-// files that the command writes, where the service is killed with it, and the start that continues
-// the prepared store. The next run must continue, and the service must answer as before.
+// TestPreparationSurvivesKills kills an upgrade with `skein replay prepare` at eleven points: when
+// the command has written some files, and twice while it reads the log, where the service is killed
+// with it, and at the start that continues the prepared store. The next run must continue, and the
+// service must answer as before.
 func TestPreparationSurvivesKills(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
@@ -34,21 +38,38 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		mustPublish(t, api, evs...)
 	}
 
+	// These pins make the log so long that it is read in several parts, of which each is saved.
+	const pins = 6000
+	for first := 0; first < pins; first += 500 {
+		var evs []*skeinv1.Event
+		for i := first; i < first+500; i++ {
+			id := fmt.Sprintf("%0*d", events.MaxIDBytes, i)
+			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+				Pin: &skeinv1.Pin{OwnerId: id, PinId: id}, BoardId: id, ItemId: id,
+				Attributes: make([]byte, events.MaxAttributesBytes),
+			}}})
+		}
+		mustPublish(t, api, evs...)
+	}
+
 	data := s.dataDir()
-	prepare := func() *exec.Cmd {
+	prepare := func(share string) *exec.Cmd {
 		return exec.CommandContext(ctx, "skein", "replay", "prepare", "counters", "--data", data, "--server", s.addr,
-			"--heat-half-life", "12h", "--share", "1")
+			"--heat-half-life", "12h", "--share", share)
 	}
 	prepared := filepath.Join(data, "stores", "counters", "prepared", "counters")
-	// The command is killed when count files match the pattern. It writes them in this order.
+	// The command is killed when count files match the pattern. It writes them in this order. For the
+	// pattern savedFile, it is killed while it reads the log, when it has saved a further part.
+	const savedFile = "000001.parts/saved"
 	points := []struct {
 		files string
 		count int
 	}{
 		{"000001.parts", 1},
 		{"000001.parts/events", 1},
+		{savedFile, 1},
+		{savedFile, 1},
 		{"000001.parts/store", 1},
-		{"000001.parts/saved", 1},
 		{"000001.parts/range-*", 1},
 		{"000001.parts/range-*", 2},
 		{"000001.parts/range-*", 8},
@@ -56,12 +77,18 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		{"000001.parts/built", 1},
 	}
 	if testing.Short() {
-		points = points[5:7]
+		points = append(points[2:4:4], points[6:8]...)
 	}
 
 	playCount := plays / 300 // of item i0
 	for _, point := range points {
-		for !killWhenFilesAppear(t, prepare(), filepath.Join(prepared, point.files), point.count) {
+		kill := func() (killed bool) {
+			if point.files == savedFile {
+				return killWhileLogIsRead(t, prepare("0.05"), filepath.Join(prepared, savedFile))
+			}
+			return killWhenFilesAppear(t, prepare("1"), filepath.Join(prepared, point.files), point.count)
+		}
+		for !kill() {
 			// The command ended before the test saw the files. Remove what it has prepared, and try
 			// again.
 			if err := errors.Join(ctx.Err(), os.RemoveAll(filepath.Dir(prepared))); err != nil {
@@ -77,7 +104,7 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		playCount++
 		checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, playCount))
 	}
-	if out, err := prepare().CombinedOutput(); err != nil {
+	if out, err := prepare("1").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 
@@ -120,7 +147,47 @@ func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, count int)
 		t.Fatal(err)
 	}
 	count = max(count, len(before)+1)
+	return killWhen(t, cmd, func() bool {
+		found, err := filepath.Glob(pattern)
+		return err != nil || len(found) >= count
+	})
+}
 
+// killWhileLogIsRead runs a command that prepares a generation, and kills it as soon as it has saved
+// another part of the log than before. It checks that more of the log is saved then. It reports
+// whether the command was killed before it had read the whole log.
+func killWhileLogIsRead(t *testing.T, cmd *exec.Cmd, name string) (killed bool) {
+	t.Helper()
+	type savedBuild struct {
+		EventBytes int64
+		Ranges     [][2]int // set when the whole log is read
+	}
+	read := func() (saved savedBuild) {
+		data, _ := os.ReadFile(name) // there is none at first
+		_, content, _ := bytes.Cut(data, []byte("\n"))
+		_ = json.Unmarshal(content, &saved)
+		return saved
+	}
+
+	before := read()
+	killed = killWhen(t, cmd, func() bool {
+		saved := read()
+		return saved.EventBytes > 0 && saved.EventBytes != before.EventBytes
+	})
+	after := read()
+	if !killed || after.Ranges != nil {
+		return false
+	}
+	if after.EventBytes < before.EventBytes {
+		t.Errorf("%d bytes of events are saved after the kill, want more than the %d of before", after.EventBytes, before.EventBytes)
+	}
+	return true
+}
+
+// killWhen runs a command, and kills it as soon as reached returns true. It reports whether the
+// command was killed before it ended.
+func killWhen(t *testing.T, cmd *exec.Cmd, reached func() bool) (killed bool) {
+	t.Helper()
 	cmd.Env = os.Environ()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -136,7 +203,7 @@ func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, count int)
 			return false
 		case <-time.After(time.Millisecond):
 		}
-		if found, err := filepath.Glob(pattern); err != nil || len(found) >= count {
+		if reached() {
 			_ = cmd.Process.Kill()
 			t.Logf("the command was killed: %v", <-ended)
 			return true
