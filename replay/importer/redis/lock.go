@@ -27,8 +27,8 @@ func lockStateDir(dir string) (unlock func(), err error) {
 	if err != nil {
 		var cannotOpen *fs.PathError
 		heldByOtherProcess := !errors.As(err, &cannotOpen) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES))
-		// For a lock that this process already holds, only the text of the error tells that. The
-		// test TestForeignStateIsRefused fails if Pebble changes the text.
+		// Pebble has no other error for a lock that this process already holds. The test
+		// TestForeignStateIsRefused fails if Pebble changes the text.
 		heldByThisProcess := strings.Contains(err.Error(), "held by current process")
 		if heldByOtherProcess || heldByThisProcess {
 			return nil, fmt.Errorf("%w: %s", ErrBusy, dir)
