@@ -98,7 +98,7 @@ const blockHeadBytes = 4 + 4 + 4 + 1
 const maxBlockBytes = 4 * events.MaxEnvelopeBytes
 
 // castagnoli is the table of the checksums.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant that is computed
 
 // checkBlock checks the checksum of a block, which has at least a head.
 func checkBlock(packed []byte) error {

@@ -56,7 +56,7 @@ func (c *watchFeedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) er
 }
 
 // watchOptions make a stream of counts survive a restart of the service.
-var watchOptions = client.StreamOptions{RetryFor: command.ReconnectFor}
+var watchOptions = client.StreamOptions{RetryFor: command.ReconnectFor} //nolint:gochecknoglobals // a constant
 
 // dialReconnecting returns the client of the Go package, which opens a stream again when the stream
 // breaks. The client of [Cmd.Client] does not.

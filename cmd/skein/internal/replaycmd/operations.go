@@ -19,7 +19,7 @@ type startFlags struct {
 
 // shareFlag is the flag that limits an operation to a share of the time of one CPU core.
 type shareFlag struct {
-	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, above 0 and at most 1. By default, and with 1, it is not limited." placeholder:"NUMBER"`
+	CPUShare float64 `name:"share" help:"Share of one CPU core, above 0, that the operation may use; 1, the default, does not limit it." placeholder:"NUMBER"`
 }
 
 // startOperation calls method, which starts an operation. With --no-wait, startOperation then prints
@@ -34,7 +34,7 @@ func startOperation[Req, Res any, PRes operationResponse[Res]](
 		return err
 	}
 	op := PRes(res).GetOperation()
-	return f.WaitFlags.Follow(ctx, &f.ClientFlags, std, op)
+	return f.Follow(ctx, &f.ClientFlags, std, op)
 }
 
 // operationResponse is a pointer to a response that contains the operation which the call has

@@ -37,7 +37,7 @@ type prepareCmd struct {
 	flags.ArchiveFlags  `embed:""`
 	flags.FoldFlags     `embed:""`
 
-	Projections []string       `arg:"" name:"projection" optional:"" help:"Projections to prepare; by default all that this version folds differently from the running service."`
+	Projections []string       `arg:"" name:"projection" optional:"" help:"Projections to prepare; by default all that the service folds differently."`
 	Data        string         `help:"Data directory of the running service." default:"./skein-data" type:"path" placeholder:"DIR"`
 	Share       float64        `help:"Share of one CPU core that the command may use, above 0 and at most 1." default:"0.5"`
 	Memory      flags.ByteSize `name:"rebuild-memory" help:"Memory of a build, from 16MiB to 4GiB." default:"512MiB"`

@@ -16,7 +16,7 @@ type Cmd struct {
 	Rebuild    rebuildCmd    `cmd:"" help:"Build a new generation of a projection from the log while the present one serves, and then replace the present one."`
 	Prepare    prepareCmd    `cmd:"" help:"Build stores for this version while the service runs another version, for an upgrade without downtime."`
 	Verify     verifyCmd     `cmd:"" help:"Recompute the rows of projections from the log, and compare them with the stores. Fails if a row differs."`
-	Repair     repairCmd     `cmd:"" help:"Recompute the rows of a projection from the log, replace rows of the store that differ, add missing rows, and delete rows that should not exist."`
+	Repair     repairCmd     `cmd:"" help:"Recompute the rows of a projection from the log, and replace, add and delete rows of the store so that they are equal."`
 	Rollback   rollbackCmd   `cmd:"" help:"Make the previous generation of a projection serve again: the one that served before the last rebuild or rollback."`
 	Erase      eraseCmd      `cmd:"" help:"Erase users from the stores, the log, the archive and scheduled snapshots. Makes new files for every store."`
 	Operations operationsCmd `cmd:"" help:"List operations, the long-running tasks of the service, the latest first."`
