@@ -39,6 +39,9 @@ type Event struct {
 	// Backfill is true for imported history, and false for live facts. In the order of facts all
 	// backfills come before all live facts.
 	Backfill bool
+	// Settings are the settings of a FollowSettingsSet. They are here because they take no memory
+	// between fields of one and two bytes.
+	Settings FollowSettings
 	// Slot is the index of the event in its envelope. Malformed and dropped events have slots, too.
 	Slot uint16
 	// Seq is the sequence of the envelope in the log.
@@ -89,8 +92,6 @@ type Event struct {
 	// Group is the id of the group of notifications that a NotificationsRead is about. It is empty
 	// if all groups were read.
 	Group string
-	// Settings are the settings of a FollowSettingsSet.
-	Settings FollowSettings
 	// Until is when the mute of a UserMuted ends by itself. 0 means that it does not. It may be
 	// before Time.
 	Until Micros
