@@ -12,41 +12,51 @@ import (
 
 // feedIterator returns the pins of a feed, newest first.
 //
+// It works on sort keys. The sort key of a pin consists of the complement of the creation time, the
+// owner and the pin id (see sortKeyOf), so newer pins have smaller sort keys. An inbox has sort
+// keys in memory. An outbox is a list of rows, from which sort keys are made.
+//
 //	          top ─────────────────────── floor ──────────────────────────── end
 //	inbox      ███████████████████████████
-//	outboxes   of pulled owners            all that the reader follows
+//	outboxes   named by pull rows          all that the reader follows
 //
-// Above the floor of the inbox it merges the inbox with the outboxes that pull rows name. At the
-// floor it replaces both by all outboxes that the reader follows.
+// Above the floor of the inbox, the iterator merges the inbox with the outboxes that the reader's
+// pull rows name (pulls.go). At the floor it discards these streams, and from there on it merges
+// all outboxes that the reader follows.
 //
-// A merged sort key is only a candidate. The pin and the relation to its owner, read from the same
-// view, decide whether the reader sees the pin. So an inbox may hold too much, but not too little
-// (I8).
+// A merged sort key is only a candidate. The pin and the reader's relation to its owner, both read
+// from the same view, decide whether the reader sees the pin. So an inbox may have too many sort
+// keys, but not too few (I8).
 type feedIterator struct {
 	queries *Queries
 	feed    *Feed
 	checker absenceChecker
-	merge   *streamMerger
-	keys    arena
-	// floor is the sort key up to which the inbox is read. It is empty if there is no inbox. "Below
-	// the floor" means: of older pins, whose sort keys are floor or greater.
+	// merge merges the inbox and outboxes that are read at present.
+	merge *streamMerger
+	// keys has the memory of the sort keys that the iterator returns.
+	keys arena
+	// floor is the first sort key that the inbox may lack. It is empty if there is no inbox that
+	// can be read. "Below the floor" means: at sort keys that are floor or greater, which are those
+	// of older pins.
 	floor []byte
-	// belowFloor is set once the iterator has reached the floor and merges all outboxes.
+	// belowFloor is set once the iterator merges all outboxes of the feed, and no inbox.
 	belowFloor bool
-	// learns is set while all outboxes are merged below the floor, so that the inbox can learn the
-	// merged sort keys.
+	// learns is set once the iterator merges all outboxes that the reader follows, if the store has
+	// a cache. The reader's inbox then learns the merged sort keys when the iterator is closed.
 	learns bool
-	// mergedKeys are the sort keys that were merged below the floor for the inbox to learn: all
-	// from mergedFrom on, up to the number of entries that an inbox may have. mergedToEnd says that
-	// the feed has no more.
-	mergedKeys  [][]byte
-	mergedFrom  []byte
+	// mergedFrom is the sort key from which on all outboxes are merged; nil means from the top.
+	mergedFrom []byte
+	// mergedKeys are the sort keys that the inbox will learn: all that were merged from mergedFrom
+	// on, up to the number of entries that an inbox may have.
+	mergedKeys [][]byte
+	// mergedToEnd says that mergedKeys ends with the last sort key of the merge.
 	mergedToEnd bool
-	// outboxesOpened is the number of outboxes that were merged so far.
+	// outboxesOpened is how many outboxes were opened so far. An outbox that was merged above the
+	// floor and again below it counts twice.
 	outboxesOpened int
 	// remainingPins is how many more pins nextBatch may read; a negative number means any number.
 	remainingPins int
-	// ended is set by nextBatch when there are no more pins.
+	// ended is set by nextBatch when it has no more pins to return.
 	ended bool
 }
 
@@ -54,27 +64,35 @@ type feedIterator struct {
 // begins with the newest pin.
 func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 	if q.remoteLookup != nil && from == nil {
-		// Other nodes may be at a later position than this state. A page cursor counts what is new
-		// from the position of the state, so a page must have nothing newer, or it would be counted
-		// again.
+		// Other nodes may answer at a later position than that of the state, and so with pins that
+		// are newer than the state. Leave these out: [Page.Top] is the time of the state, so a
+		// caller who asks later for what is newer than Top would get them again.
 		from = appendNewestFirst(nil, q.state.Cursor().LastTime)
 	}
+
 	w := &feedIterator{queries: q, feed: f, checker: newAbsenceChecker(q, f), remainingPins: -1}
 	w.merge = newStreamMerger(q, &w.keys)
+
+	// The merge has an open iterator, which must be closed after an error, too.
 	if err := w.start(from); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
+// start opens the streams for the first pins: the inbox and the outboxes that pull rows name, or
+// all outboxes if from lies below the floor or there is no inbox.
 func (w *feedIterator) start(from []byte) error {
 	if w.feed.Only != 0 {
 		return w.mergeSelected(from)
 	}
+
+	// Without an inbox the floor is empty, so every from, even nil, is at or below it.
 	inboxKeys := w.readInbox()
 	if bytes.Compare(from, w.floor) >= 0 {
 		return w.continueBelowFloor(from)
 	}
+
 	streams, err := w.pulledOutboxes()
 	if err != nil {
 		return err
@@ -84,7 +102,8 @@ func (w *feedIterator) start(from []byte) error {
 	return nil
 }
 
-// readInbox returns the sort keys of the reader's inbox and sets the floor.
+// readInbox returns the sort keys of the reader's inbox and sets the floor. If there is no inbox, or
+// none that can be read for this view, it returns no sort keys and leaves the floor empty.
 func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	if w.queries.cache == nil {
 		return sortKeys
@@ -94,8 +113,8 @@ func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	return sortKeys
 }
 
-// mergeStreams merges streams from a sort key on, together with the reader's own outbox if the feed
-// shows it.
+// mergeStreams replaces the merged streams by others, which it merges from a sort key on, together
+// with the reader's own outbox if the feed includes own pins.
 func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	if w.feed.IncludeOwn {
 		streams = append(streams, w.queries.outboxStream(&w.keys, w.feed.Reader, nil))
@@ -104,8 +123,8 @@ func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	w.merge.reset(streams, from)
 }
 
-// continueBelowFloor merges all outboxes that the reader follows, from a sort key at or below the
-// floor on.
+// continueBelowFloor replaces the merged streams by all outboxes that the reader follows. It merges
+// them from a sort key on, which is the floor or lies below it.
 func (w *feedIterator) continueBelowFloor(from []byte) error {
 	w.belowFloor = true
 	w.learns = w.queries.cache != nil
@@ -123,8 +142,8 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 		return err
 	}
 
-	// The outbox of an owner contains those of all boards, so boards matter only where the owner is
-	// not followed.
+	// The outbox of an owner has the pins of all boards of the owner. So the outboxes of boards are
+	// needed only for owners whom the reader does not follow explicitly.
 	err = relations.EachFollowedBoard(w.feed.Reader, func(owner, board string) error {
 		if !followedOwners[owner] {
 			streams = append(streams, w.queries.outboxStream(&w.keys, owner, &board))
@@ -140,10 +159,11 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 	return nil
 }
 
-// mergeSelected merges the outboxes of the owners of a feed with [Feed.Only], from a sort key on.
-// The inbox is not used, because it has the pins of all owners, and it learns nothing.
+// mergeSelected merges the outboxes of the selected owners of a feed with [Feed.Only], from a sort
+// key on. It does not read the inbox, because most pins in the inbox are of other owners. The inbox
+// learns nothing from the merge, because the merge lacks the pins of other owners.
 func (w *feedIterator) mergeSelected(from []byte) error {
-	w.belowFloor = true
+	w.belowFloor = true // next must not look for the floor of an inbox
 
 	selected, err := w.checker.selectedOwners()
 	if err != nil {
@@ -156,6 +176,8 @@ func (w *feedIterator) mergeSelected(from []byte) error {
 		if err != nil {
 			return err
 		}
+
+		// As in continueBelowFloor, the outbox of the owner has the pins of all boards.
 		if relation.Explicit {
 			streams = append(streams, w.queries.outboxStream(&w.keys, owner, nil))
 			continue
@@ -175,7 +197,8 @@ func (w *feedIterator) mergeSelected(from []byte) error {
 }
 
 // contextCheckInterval is how many sort keys next reads before it checks again whether the context
-// has ended. One call may skip very many sort keys, if the reader mutes or hides many pins.
+// has ended. One call of next may skip very many sort keys, for example those of an owner whom the
+// reader mutes.
 const contextCheckInterval = 1024
 
 // next returns the next pin that the reader sees, with its sort key, or nil at the end of the feed.
@@ -189,6 +212,9 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
+
+		// Discard the sort key. The merge that begins at the floor returns it again if the reader
+		// follows an outbox that has it.
 		if !w.belowFloor && w.reachesFloor(sortKey) {
 			if err := w.continueBelowFloor(w.floor); err != nil {
 				return nil, nil, err
@@ -200,6 +226,7 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 		if sortKey == nil {
 			return nil, nil, nil
 		}
+
 		p, err := w.visiblePin(sortKey)
 		if err != nil || p != nil {
 			return p, sortKey, err
@@ -207,26 +234,26 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 	}
 }
 
-// reachesFloor reports whether a merged sort key, or the end of the merge (nil), is at or below the
-// floor. An inbox whose floor is [inboxcache.FloorAtEnd] has the whole feed, so its end is the end
-// of the feed.
+// reachesFloor reports whether the merge of the inbox has reached the floor: it has returned a sort
+// key at or below the floor, or nil, because it has ended.
 func (w *feedIterator) reachesFloor(sortKey []byte) bool {
+	// An inbox with this floor has the whole feed, so the end of the merge is the end of the feed.
 	if string(w.floor) == inboxcache.FloorAtEnd {
 		return false
 	}
 	return sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0
 }
 
-// visiblePin returns the pin at a sort key, or nil if it is no longer there or the reader does not
-// see it.
+// visiblePin returns the pin with a sort key. It returns nil if the pin does not live, now has
+// another sort key, or is not visible to the reader.
 func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	created, owner, id, err := cutSortKey(sortKey)
 	if err != nil {
 		return nil, err
 	}
 
-	// This decides about most pins of muted owners without reading them, because the checker
-	// remembers the relation to each owner.
+	// Check the owner before reading the pin. The checker caches the relation to each owner, so the
+	// pins of a muted owner cost no reads but that of the relation.
 	hidden, err := w.checker.hidesOwner(owner)
 	if err != nil || hidden {
 		return nil, err
@@ -236,11 +263,14 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An entry of an inbox outlives its pin. If history or a second creation gave the pin another
-	// time, then its place is elsewhere.
+
+	// An inbox keeps the sort key of a pin that was deleted. And the pin may live with another
+	// creation time, because a backfill arrived or because it was created a second time. Then it is
+	// in the feed under another sort key.
 	if p == nil || p.Created != created {
 		return nil, nil //nolint:nilnil // there is none
 	}
+
 	reasons, err := w.checker.reasons(owner, p)
 	if err != nil || reasons != 0 {
 		return nil, err
@@ -248,8 +278,9 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	return p, nil
 }
 
-// recordMerged records a merged sort key, or the end of the merge (nil), for the inbox to learn
-// when the iterator is closed.
+// recordMerged records a sort key that the merge has returned, or the end of the merge (nil), for
+// the inbox to learn when the iterator is closed. It records sort keys of pins that the reader does
+// not see, too: an inbox must have them, because the reader may see the pins later.
 func (w *feedIterator) recordMerged(sortKey []byte) {
 	if !w.learns || w.mergedToEnd || len(w.mergedKeys) == w.queries.cache.MaxEntries {
 		return
@@ -261,25 +292,25 @@ func (w *feedIterator) recordMerged(sortKey []byte) {
 	w.mergedKeys = append(w.mergedKeys, sortKey)
 }
 
-// close ends the iteration and returns its first error. If there was none, the inbox learns what
-// was merged below the floor.
+// close ends the iteration and returns the first error of the merge. If there was none, the reader's
+// inbox learns the sort keys that were merged below the floor.
 func (w *feedIterator) close() error {
 	if err := w.merge.close(); err != nil || !w.learns {
 		return err
 	}
 	if w.queries.isIncomplete() {
-		return nil // outboxes of other nodes may be missing from what was merged
+		return nil // the merge may lack outboxes of other nodes
 	}
 
-	// All views up to this one have no sort key before the one of the newest log time. So a range
-	// from there is one from the top.
+	// No pin in this view is newer than the log time of the view. So a range that begins there or
+	// above begins at the top, and nil says so to the inbox.
 	from := w.mergedFrom
 	if bytes.Compare(from, appendNewestFirst(nil, w.queries.state.Cursor().LastTime)) <= 0 {
 		from = nil
 	}
 
-	// The end of the range is exclusive: a zero byte behind the last sort key makes the range
-	// include it.
+	// The end of the range is exclusive. No sort key lies between the last one and the same with a
+	// zero byte behind it, so the latter is the end that includes the last one and no other.
 	to := []byte(inboxcache.FloorAtEnd)
 	if !w.mergedToEnd {
 		if len(w.mergedKeys) == 0 {
@@ -287,6 +318,8 @@ func (w *feedIterator) close() error {
 		}
 		to = append(bytes.Clone(w.mergedKeys[len(w.mergedKeys)-1]), 0)
 	}
-	w.queries.cache.LearnInbox(events.AppendID(nil, w.feed.Reader), w.queries.version, from, w.mergedKeys, to)
+
+	reader := events.AppendID(nil, w.feed.Reader)
+	w.queries.cache.LearnInbox(reader, w.queries.version, from, w.mergedKeys, to)
 	return nil
 }
