@@ -6,13 +6,17 @@ import (
 	"slices"
 )
 
-// readNewest reads a page of a feed in the order Newest. A later page continues after the sort key
-// of the last entry, so a pin that belongs to the feed throughout the session is shown once, in its
-// place (I9).
-func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
+// readNewest reads a page of a feed in the order Newest. A session is the sequence of pages that a
+// caller reads with the cursors of the pages before. Each page continues after the sort key of the
+// last entry of the page before. So a pin that belongs to the feed throughout the session is shown
+// once, in its place (I9).
+func (q *Queries) readNewest(
+	ctx context.Context, f *Feed, after PageCursor, n int,
+) (page Page, err error) {
 	page.Top = topCursor(q.state.Cursor().LastTime)
 
-	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound.
+	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound. Newer pins
+	// have smaller sort keys, so the bound leaves out what is as old as its time, or older.
 	var bound []byte
 	if f.NewerThan != nil {
 		if bound, err = parseTopCursor(f.NewerThan); err != nil {
@@ -20,8 +24,11 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 		}
 	}
 
-	shownItems := map[string]bool{}
+	// from is the first sort key that the page may have; nil means from the top. The other two are
+	// used with OnePerItem only: shownItems are the items that the session has shown, and
+	// sessionTop is the sort key of its first entry, or nil until there is one.
 	var from, sessionTop []byte
+	shownItems := map[string]bool{}
 	if after != nil {
 		if from, sessionTop, err = q.resumeNewest(ctx, f, after, shownItems); err != nil {
 			return Page{}, err
@@ -53,9 +60,10 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 
 	var lastSortKey []byte
 	for {
-		// Read one pin more than the page needs: only if there is one does the page have a cursor
-		// to the next. If some pins may be hidden, read a few more, because a second batch asks
-		// HiddenItems again, and that costs as much as reading several pins.
+		// Read one pin more than the page needs, because the page has a cursor of the next page only
+		// if there is a further pin. If HiddenItems may remove some of the pins, read a few more
+		// (an eighth is a guess at their share). Otherwise a second batch would be needed, and
+		// another call of HiddenItems costs as much as reading several pins.
 		missing := n - len(page.Pins)
 		wanted := missing + 1
 		if f.HiddenItems != nil {
@@ -79,15 +87,16 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 				sessionTop = sortKeys[i]
 			}
 		}
+
 		if it.ended {
 			return page, nil
 		}
 	}
 }
 
-// resumeNewest decodes a page cursor. It returns the sort key where the page begins and, for a feed
-// with one entry per item, the sort key of the session's first entry. For such a feed it also adds
-// the items that earlier pages have shown to shownItems.
+// resumeNewest decodes the cursor of a page. It returns the sort key from which on the page begins
+// and, for a feed with OnePerItem, the sort key of the session's first entry. For such a feed it
+// also adds the items that earlier pages of the session have shown to shownItems.
 func (q *Queries) resumeNewest(
 	ctx context.Context, f *Feed, after PageCursor, shownItems map[string]bool,
 ) (from, sessionTop []byte, err error) {
@@ -95,44 +104,51 @@ func (q *Queries) resumeNewest(
 	if err != nil {
 		return nil, nil, err
 	}
-	// Only cursors of feeds with one entry per item have the top of the session.
+
+	// A cursor has the sort key of the session's first entry if and only if it belongs to a feed
+	// with OnePerItem.
 	if f.OnePerItem != (len(sessionTop) > 0) {
 		return nil, nil, ErrPageCursor
 	}
 
-	// The cursor does not list the items that were shown, which may be many. They are found again
-	// by reading the earlier pages.
+	// The cursor does not list the items that were shown, because they may be many. Find them by
+	// reading the pins of the earlier pages again.
 	if f.OnePerItem {
 		if err := q.collectItemsBetween(ctx, f, sessionTop, last, shownItems); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	// No sort key lies between last and last with a zero byte behind it, so the page begins right
 	// after last.
 	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// nextBatch returns the next pins that the feed shows, at most n, with their sort keys. The sort
-// keys are valid until the iterator is closed. A nil bound has no effect; otherwise the feed ends
-// before the first sort key that is bound or greater. nextBatch sets w.ended when the feed ends. It
-// returns at least one pin before that. It calls [Feed.HiddenItems] once for many pins.
+// nextBatch returns the next pins that the feed shows, at most n, and their sort keys. The sort keys
+// are valid until the iterator is closed. If bound is not nil, the feed ends before the first sort
+// key that is bound or greater.
+//
+// nextBatch sets w.ended if it has reached the end of the feed. It returns no pins only then. It
+// calls [Feed.HiddenItems] once for each n pins that it has read.
 //
 // For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the
-// items of the pins that it does not skip.
+// items of the other pins to shownItems. For other feeds, shownItems is not used.
 func (w *feedIterator) nextBatch(
 	ctx context.Context, n int, bound []byte, shownItems map[string]bool,
 ) ([]Pin, [][]byte, error) {
-	// All pins of a batch may be hidden. Then the feed has not ended, so the next batch is read.
+	// HiddenItems may remove all pins of a batch. That is not the end of the feed, so read the next
+	// batch then.
 	for {
 		pins := make([]Pin, 0, min(n, maxBatchAlloc))
 		sortKeys := make([][]byte, 0, min(n, maxBatchAlloc))
 		for len(pins) < n {
-			// Look at the limit before the next pin is read: it may be below the floor, where all
-			// outboxes would be opened for nothing.
+			// Check the limit before reading the next pin. That pin may be below the floor, so
+			// reading it could open all outboxes for nothing.
 			if w.remainingPins == 0 {
 				w.ended = true
 				break
 			}
+
 			p, sortKey, err := w.next(ctx)
 			if err != nil {
 				return nil, nil, err
@@ -141,7 +157,7 @@ func (w *feedIterator) nextBatch(
 				w.ended = true
 				break
 			}
-			w.remainingPins-- // a negative number stays negative
+			w.remainingPins-- // a negative number means no limit, and stays negative
 
 			if w.feed.OnePerItem {
 				if shownItems[p.Item] {
@@ -153,6 +169,8 @@ func (w *feedIterator) nextBatch(
 			sortKeys = append(sortKeys, sortKey)
 		}
 
+		// The items of removed pins stay in shownItems. That does no harm, because HiddenItems
+		// decides by the item, and so removes all pins of these items.
 		pins, sortKeys, err := w.removeHidden(pins, sortKeys)
 		if err != nil {
 			return nil, nil, err
@@ -163,14 +181,14 @@ func (w *feedIterator) nextBatch(
 	}
 }
 
-// maxBatchAlloc limits the pins for which a batch allocates memory before it has read any: a caller
-// may ask for many more pins than a feed has.
+// maxBatchAlloc is the largest number of pins for which nextBatch allocates memory before it has
+// read any. A caller may ask for many more pins than the feed has.
 const maxBatchAlloc = 256
 
 // removeHidden removes the pins whose items [Feed.HiddenItems] reports, and their sort keys. It
-// asks once for all of them.
+// calls HiddenItems once, with the items of all pins.
 func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]byte, error) {
-	// The result of an incomplete query does not count, so asking what is hidden would be wasted.
+	// The result of an incomplete query is discarded, so a call of HiddenItems would be wasted.
 	if w.feed.HiddenItems == nil || len(pins) == 0 || w.queries.isIncomplete() {
 		return pins, sortKeys, nil
 	}
@@ -187,6 +205,7 @@ func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]b
 		return pins, sortKeys, nil
 	}
 
+	// Move the pins that stay to the front, in place.
 	shown := 0
 	for i := range pins {
 		if !hidden[i] {
@@ -197,8 +216,11 @@ func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]b
 	return pins[:shown], sortKeys[:shown], nil
 }
 
-// collectItemsBetween adds the items that the feed now has between two sort keys, both included.
-func (q *Queries) collectItemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
+// collectItemsBetween adds to items the items of all pins that the feed now has from one sort key to
+// another, both included.
+func (q *Queries) collectItemsBetween(
+	ctx context.Context, f *Feed, first, last []byte, items map[string]bool,
+) (err error) {
 	it, err := q.newFeedIterator(f, first)
 	if err != nil {
 		return err

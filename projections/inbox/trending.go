@@ -11,34 +11,40 @@ import (
 type Heat struct {
 	// At is the position of the view.
 	At events.Cursor
-	// Scores returns the scores as they were at a position, which must not be after At.
+	// Scores returns the scores as they were at a position, given by its sequence, which must not be
+	// after that of At. The caller must close them.
 	Scores func(seq uint64) Scores
 }
 
-// Scores has the heat of items at one position. It must be closed.
+// Scores has the heat of items at one position.
 type Scores interface {
-	// Of returns the score of an item. ok is false if it has none.
+	// Of returns the score of an item. ok is false if the item has none.
 	Of(item string) (score int64, ok bool, err error)
 	Close() error
 }
 
-// readTrending reads a page of a feed in the order Trending. A session ranks the newest
-// [Feed.MaxRanked] pins that the feed had when the session began. It scores them at the position
-// where it began, whatever is played meanwhile, so every pin keeps its place throughout the session
-// (I9). Which of these pins exist and are visible is decided anew by each page.
+// readTrending reads a page of a feed in the order Trending. A session is the sequence of pages that
+// a caller reads with the cursors of the pages before. All its pages leave out pins that are newer
+// than the beginning of the session, and use the scores of that time, whatever is played meanwhile.
+// So every pin keeps its place throughout the session (I9). Each page decides anew which pins live
+// and are visible.
 //
-// Each page reads all pins that are ranked, and keeps the n that come first after the page cursor.
-func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
+// Each page reads and ranks the newest [Feed.MaxRanked] of these pins, and returns the n that come
+// first after the page cursor.
+func (q *Queries) readTrending(
+	ctx context.Context, f *Feed, after PageCursor, n int,
+) (page Page, err error) {
 	if f.NewerThan != nil {
-		return page, ErrPageCursor
+		return page, ErrPageCursor // NewerThan is valid in the order Newest only
 	}
+
 	session, last, err := q.trendingSession(f, after)
 	if err != nil {
 		return page, err
 	}
 
-	// Pins that are newer than the session are not ranked: they would push others out of the ranked
-	// ones between two pages (I9).
+	// If newer pins than the session were ranked, new pins would push others out of the MaxRanked
+	// newest between two pages (I9).
 	it, err := q.newFeedIterator(f, appendNewestFirst(nil, session.time))
 	if err != nil {
 		return page, err
@@ -48,7 +54,7 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 			err = closeErr
 		}
 	}()
-	it.remainingPins = f.MaxRanked
+	it.remainingPins = f.MaxRanked // the iterator then ends after so many pins
 
 	if page.ReadMarker, err = readMarker(q.state, f.Reader); err != nil {
 		return page, err
@@ -61,8 +67,13 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 		}
 	}()
 
-	best := topPins{limit: n + 1} // one more than the page needs reports whether there is a next page
+	// One pin more than the page needs tells whether there is a next page.
+	best := topPins{limit: n + 1}
+
+	// With OnePerItem, the newest pin of each item is ranked. Each page ranks all pins again, so
+	// shownItems needs no items of earlier pages.
 	shownItems := map[string]bool{}
+
 	for !it.ended {
 		pins, sortKeys, err := it.nextBatch(ctx, trendingBatch, nil, shownItems)
 		if err != nil {
@@ -74,6 +85,8 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 				return page, err
 			}
 			pins[i].Score = key.score
+
+			// Earlier pages have shown the pins up to last.
 			if last == nil || last.before(&key) {
 				best.add(rankedPin{pins[i], key})
 			}
@@ -92,11 +105,13 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 	return page, nil
 }
 
-// trendingSession returns the session that a page belongs to, and the place of the last entry
-// before the page. Without a page cursor it begins a session, and last is nil.
-func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSession, last *trendingKey, err error) {
-	// The two stores may be at different positions. A session uses the older one, which both can
-	// answer for.
+// trendingSession returns the session to which a page belongs, and the place of the last entry of
+// the page before. Without a page cursor it begins a session, and last is nil.
+func (q *Queries) trendingSession(
+	f *Feed, after PageCursor,
+) (session heatSession, last *trendingKey, err error) {
+	// The views of the inbox store and of the counters store may be at different positions. A new
+	// session uses the older position, because both views have what came before it.
 	oldest := q.state.Cursor()
 	if f.Heat.At.Seq < oldest.Seq {
 		oldest = f.Heat.At
@@ -109,9 +124,14 @@ func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSessio
 	if err != nil {
 		return session, nil, err
 	}
+	// The session of a genuine cursor began at or before the positions of both views, because the
+	// caller opens the views at positions that contain it.
 	if session.seq > oldest.Seq {
 		return session, nil, ErrPageCursor
 	}
+
+	// Take the later of the two times: the counters store drops old scores as its own log time
+	// advances, and an early end of the session is better than wrong scores.
 	now := max(q.state.Cursor().LastTime, f.Heat.At.LastTime)
 	if now-session.time > SessionLifetime {
 		return session, nil, ErrExpired
@@ -119,8 +139,8 @@ func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSessio
 	return session, &key, nil
 }
 
-// trendingBatch is how many pins readTrending reads at a time. It asks [Feed.HiddenItems] once for
-// each such batch.
+// trendingBatch is how many pins readTrending reads at a time. [Feed.HiddenItems] is called once
+// for each such batch.
 const trendingBatch = 512
 
 // rankedPin is a pin with its place in the order Trending.
@@ -129,13 +149,14 @@ type rankedPin struct {
 	key trendingKey
 }
 
-// topPins keeps the first limit pins of those that are added, in the order Trending. It is a heap
-// with the last of them on top, which a pin that comes before it replaces.
+// topPins keeps those of the added pins that come first in the order Trending, up to a limit. It is
+// a heap with the last of the kept pins on top. A pin that comes before the pin on top replaces it.
 type topPins struct {
 	limit int
 	pins  []rankedPin
 }
 
+// add adds a pin, if it is among the first so far.
 func (h *topPins) add(p rankedPin) {
 	if len(h.pins) < h.limit {
 		heap.Push(h, p)
@@ -147,8 +168,9 @@ func (h *topPins) add(p rankedPin) {
 	}
 }
 
-// takeSorted returns the pins in order and leaves the heap empty.
+// takeSorted returns the pins in the order Trending and leaves the heap empty.
 func (h *topPins) takeSorted() []rankedPin {
+	// Pop returns the last pin first, so fill the slice from its end.
 	sorted := make([]rankedPin, len(h.pins))
 	for i := len(sorted) - 1; i >= 0; i-- {
 		sorted[i] = heap.Pop(h).(rankedPin) //nolint:forcetypeassert // the heap holds nothing else
@@ -159,7 +181,8 @@ func (h *topPins) takeSorted() []rankedPin {
 // Len is part of heap.Interface.
 func (h *topPins) Len() int { return len(h.pins) }
 
-// Less is part of heap.Interface. It is reversed, so that the last pin is on top.
+// Less is part of heap.Interface. It is reversed, because heap.Interface puts the least element on
+// top, and that must be the pin that comes last.
 func (h *topPins) Less(i, j int) bool { return h.pins[j].key.before(&h.pins[i].key) }
 
 // Swap is part of heap.Interface.
@@ -170,7 +193,8 @@ func (h *topPins) Push(p any) {
 	h.pins = append(h.pins, p.(rankedPin)) //nolint:forcetypeassert // the heap holds nothing else
 }
 
-// Pop is part of heap.Interface. It removes the last pin of the slice.
+// Pop is part of heap.Interface. It removes the last pin of the slice, to which package heap has
+// moved the pin on top.
 func (h *topPins) Pop() any {
 	last := h.pins[len(h.pins)-1]
 	h.pins = h.pins[:len(h.pins)-1]
