@@ -9,30 +9,34 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// stream is a sorted list of sort keys: those of an inbox, or those of the pins of an outbox. The
-// key of an outbox row becomes a sort key when the owner is inserted between the time and the pin.
+// stream is a sorted list of sort keys that a streamMerger reads: those of an inbox, or those of the
+// pins of an outbox. The key of an outbox row has the time and the id of a pin behind the prefix of
+// the outbox. The owner is inserted between the two to get the sort key.
 type stream struct {
-	// inboxKeys are the sort keys of an inbox.
+	// inboxKeys are the sort keys of an inbox that were not read yet.
 	inboxKeys inboxcache.Iterator
 	// prefix is the prefix of the rows of an outbox.
 	prefix []byte
-	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an
+	// owner is the owner of an outbox, in the encoding of keys. It is nil if the stream is an
 	// inbox.
 	owner []byte
-	// buffered are the next sort keys, which have been read already.
+	// buffered are sort keys that were read but not merged yet. The memory may be that of the cache,
+	// so only the slice may be shortened, and nothing may be written to its elements.
 	buffered [][]byte
-	// nextRow is the key of the row that follows the buffered ones; nil means that there is none.
+	// nextRow is the key at which fill continues to read an outbox behind the buffered sort keys.
+	// There need not be a row with this key. It is nil if there are no more rows.
 	nextRow []byte
-	// singleKey is the memory of buffered while it holds a single key, as for most outboxes, which
-	// saves an allocation.
+	// singleKey is the memory of buffered if that has a single sort key, as for most outboxes. This
+	// saves an allocation for each of thousands of outboxes.
 	singleKey [1][]byte
-	// readRemote reads the next pins of an outbox whose rows another node has; nil means that the
-	// rows are in the state.
+	// readRemote reads the next pins of an outbox whose rows are on another node. It is nil if the
+	// rows are in the state. from and next are keys without the prefix of the outbox; next is nil
+	// if there are no more pins.
 	readRemote func(from []byte, n int) (pins []Pin, next []byte)
 }
 
-// arena allocates keys in blocks, because a page allocates thousands of short keys. They stay in
-// memory until the page is read.
+// arena allocates keys in blocks, because a page needs thousands of short keys, and one allocation
+// for each would cost more. A block is never used again, so the keys stay valid.
 type arena struct{ block []byte }
 
 // arenaBlock is the size of a block in bytes.
@@ -43,52 +47,67 @@ func (a *arena) alloc(n int) []byte {
 	if len(a.block)+n > cap(a.block) {
 		a.block = make([]byte, 0, max(n, arenaBlock))
 	}
+
+	// The capacity ends with the n bytes. So append beyond them copies the key, and does not
+	// overwrite the next one.
 	start := len(a.block)
 	a.block = a.block[:start+n]
 	return a.block[start:start:len(a.block)]
 }
 
+// clone returns a copy of b.
 func (a *arena) clone(b []byte) []byte { return append(a.alloc(len(b)), b...) }
 
-// streamMerger returns the sort keys of its streams in order, each once even if several streams
-// have it. It is a heap of streams, ordered by their next sort key.
-//
-// All streams share one iterator, which is moved between them. A page may merge thousands of
-// outboxes, and an iterator for each would take too much memory.
+// streamMerger returns the sort keys of several streams in ascending order. If several streams have
+// the same sort key, it returns that once. It keeps the streams in a heap, ordered by their next
+// sort keys.
 type streamMerger struct {
+	// rows reads all outboxes: fill moves it to the outbox that it reads. A page may merge thousands
+	// of outboxes, and an iterator for each would take too much memory.
 	rows projections.Iterator
+	// keys has the memory of the sort keys that are read from rows.
 	keys *arena
-	// cache has the newest sort keys of outboxes; nil means that there is no cache.
+	// cache has the newest sort keys of outboxes. It is nil if there is no cache.
 	cache *inboxcache.Cache
-	// version is the version of the view. The cache decides by it whether an outbox can be read for
-	// the view.
+	// version is the version of the view ([projections.View.Version]). It tells the cache which
+	// changes of outboxes the view shows.
 	version uint64
 	// outboxesToLearn are outboxes that were read from rows for the cache. The cache learns them
-	// only if the merge ends without an error: an outbox that could not be read looks as if it had
-	// no more rows.
+	// only if the merge is closed without an error, because an outbox that could not be read looks
+	// as if it had no more rows.
 	outboxesToLearn []outboxToLearn
 	// streams is the heap. Every stream in it has a buffered sort key.
-	streams      []*stream
+	streams []*stream
+	// lastReturned is the sort key that next has returned last, or nil.
 	lastReturned []byte
-	err          error
+	// err is the first error.
+	err error
 }
 
+// outboxToLearn has the newest sort keys of an outbox, for the cache.
 type outboxToLearn struct {
 	owner []byte
 	keys  inboxcache.NewestKeys
 }
 
-// readAhead is the number of sort keys that are read at once from a stream. From an outbox a single
-// row is read first, because most outboxes have at most one sort key in a page; only an outbox that
-// turns out to have more is read in such steps.
+// readAhead is the number of sort keys that are read at once from a stream. The first time, only
+// one is read from an outbox, unless it is read for the cache or from another node: most outboxes
+// have at most one sort key in a page. An outbox whose first sort key was merged is read in steps
+// of readAhead.
 const readAhead = 16
 
+// newStreamMerger returns a merger without streams. It must be closed.
 func newStreamMerger(q *Queries, keys *arena) *streamMerger {
-	return &streamMerger{rows: q.state.Iter(nil, nil), keys: keys, cache: q.cache, version: q.version}
+	return &streamMerger{
+		rows:    q.state.Iter(nil, nil), // without bounds, because it reads many outboxes
+		keys:    keys,
+		cache:   q.cache,
+		version: q.version,
+	}
 }
 
-// reset merges other streams, from the first sort key that is not before from. No stream need have
-// the key from; nil means from the top.
+// reset replaces the streams by others, and merges them from the first sort key that is not before
+// from. No stream need have the sort key from. A nil from means from the top.
 func (m *streamMerger) reset(streams []*stream, from []byte) {
 	m.streams = m.streams[:0]
 	m.lastReturned = nil
@@ -101,8 +120,8 @@ func (m *streamMerger) reset(streams []*stream, from []byte) {
 	heap.Init(m)
 }
 
-// openStream reads the first sort keys of a stream that are not before from, those of an outbox
-// from the cache if it has them.
+// openStream buffers the first sort keys of a stream that are not before from, or one of them. It
+// takes those of an outbox from the cache if possible.
 func (m *streamMerger) openStream(s *stream, from []byte) {
 	if s.owner == nil {
 		s.inboxKeys.SkipTo(from)
@@ -112,6 +131,7 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 
 	s.nextRow = firstRowKey(s, from)
 	if s.readRemote != nil {
+		// Several pins at once, because each further question to another node costs a round trip.
 		m.fill(s, inboxcache.MaxNewestKeys)
 		return
 	}
@@ -126,11 +146,14 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 		return
 	}
 
-	// Only a page from the top reads what the cache holds, the newest sort keys. And it caches only
-	// an outbox that an earlier page has asked for too: the outboxes of a reader who comes once are
-	// not worth the memory.
+	// Read the outbox for the cache if two conditions hold. The page begins at the top, because the
+	// cache has the newest sort keys of an outbox. And an earlier page has looked for the outbox,
+	// because those of a reader who comes once are not worth the memory. An outdated entry shows
+	// this, too.
 	if len(from) == 0 && (outdated || m.cache.CountOutboxMiss(s.owner)) {
 		m.fill(s, inboxcache.MaxNewestKeys)
+
+		// Copy the keys: those in the arena keep their whole blocks in memory.
 		keys := inboxcache.CopyNewestKeys(s.prefix, s.buffered, s.nextRow)
 		m.outboxesToLearn = append(m.outboxesToLearn, outboxToLearn{s.owner, keys})
 		return
@@ -138,16 +161,20 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 	m.fill(s, 1)
 }
 
-// openCachedOutbox opens an outbox whose newest sort keys are cached. It skips those before from.
+// openCachedOutbox opens an outbox whose newest sort keys are cached. It skips sort keys before from.
 func (m *streamMerger) openCachedOutbox(s *stream, from []byte, cached *inboxcache.NewestKeys) {
 	s.buffered = cached.SortKeys
 	for len(s.buffered) > 0 && bytes.Compare(s.buffered[0], from) < 0 {
 		s.buffered = s.buffered[1:]
 	}
+
+	// If all cached sort keys are before from, the first row that is not lies behind them. The
+	// caller has set nextRow for it.
 	if len(s.buffered) == 0 && cached.Rest != nil {
-		m.fill(s, 1) // all cached keys are before from, so nextRow still is the first row that is not
+		m.fill(s, 1)
 		return
 	}
+
 	s.nextRow = cached.Rest
 }
 
@@ -162,9 +189,10 @@ func firstRowKey(s *stream, from []byte) []byte {
 		return append(key, from...) // from is a time, without owner and pin
 	}
 
-	// Rows of an outbox have no owner in their key. So of the rows with exactly the time of from,
-	// all count if the owner of the outbox sorts after the owner in from, none if it sorts before,
-	// and those of pins that are not before the pin in from if both are the same.
+	// A sort key has the owner between the time and the pin, but the key of an outbox row has not.
+	// So for the rows with exactly the time of from, the owners decide. If the owner of the outbox
+	// sorts after the owner in from, none of these rows is before from. If the owner of the outbox
+	// sorts before, all of them are. If both are the same, the pins decide.
 	key = append(key, from[:8]...)
 	fromOwner := from[8:]
 	n := min(len(s.owner), len(fromOwner))
@@ -177,7 +205,8 @@ func firstRowKey(s *stream, from []byte) []byte {
 	return append(key, fromOwner[n:]...)
 }
 
-// fill reads up to n sort keys of a stream that has none buffered.
+// fill buffers up to n further sort keys of a stream that has none buffered. It buffers none if the
+// stream has no more, or after an error, which it keeps in m.err.
 func (m *streamMerger) fill(s *stream, n int) {
 	if s.owner == nil {
 		m.fillFromInbox(s, n)
@@ -187,6 +216,7 @@ func (m *streamMerger) fill(s *stream, n int) {
 		return
 	}
 
+	// Use the memory in the stream if it suffices.
 	s.buffered = s.singleKey[:0]
 	if n > len(s.singleKey) {
 		s.buffered = make([][]byte, 0, n)
@@ -197,12 +227,13 @@ func (m *streamMerger) fill(s *stream, n int) {
 	}
 
 	ok := m.rows.SeekGE(s.nextRow)
-	s.nextRow = nil
+	s.nextRow = nil // the end of the outbox, unless there is another row
 	for ; ok && bytes.HasPrefix(m.rows.Key(), s.prefix); ok = m.rows.Next() {
 		if len(s.buffered) == n {
 			s.nextRow = m.keys.clone(m.rows.Key())
 			return
 		}
+
 		rest := m.rows.Key()[len(s.prefix):]
 		if len(rest) < 8 {
 			m.err = errRow("outbox key", rest)
@@ -214,12 +245,13 @@ func (m *streamMerger) fill(s *stream, n int) {
 		sortKey = append(append(sortKey, s.owner...), rest[8:]...)
 		s.buffered = append(s.buffered, sortKey)
 	}
-	// Without this check an outbox that cannot be read would look as if it ended here, and the
-	// others would be merged without it.
+
+	// Without this check, an outbox that cannot be read would look as if it ended here, and the page
+	// would lack its pins.
 	m.err = m.rows.Error()
 }
 
-// fillFromInbox reads up to n sort keys of an inbox.
+// fillFromInbox buffers up to n further sort keys of an inbox.
 func (m *streamMerger) fillFromInbox(s *stream, n int) {
 	s.buffered = make([][]byte, 0, n)
 	for len(s.buffered) < n {
@@ -231,16 +263,19 @@ func (m *streamMerger) fillFromInbox(s *stream, n int) {
 	}
 }
 
-// fillRemote reads up to n pins of an outbox whose rows another node has.
+// fillRemote buffers up to n further sort keys of an outbox whose rows are on another node.
 func (m *streamMerger) fillRemote(s *stream, n int) {
 	from, isInOutbox := bytes.CutPrefix(s.nextRow, s.prefix)
 	s.nextRow = nil
 	if !isInOutbox {
-		return // firstRowKey returned the key behind all rows of the outbox
+		return // firstRowKey has returned a key behind all rows of the outbox
 	}
+
 	pins, next := s.readRemote(from, n)
 	for i := range pins {
-		const idOverhead = 2 // a tag and a terminator; append grows the key for the few ids that take more
+		// The encoding of most ids adds a tag and a terminator. If an id takes more, as a short
+		// number does, append moves the sort key to other memory.
+		const idOverhead = 2
 		sortKey := m.keys.alloc(8 + len(s.owner) + len(pins[i].ID) + idOverhead)
 		sortKey = append(appendNewestFirst(sortKey, pins[i].Created), s.owner...)
 		s.buffered = append(s.buffered, events.AppendID(sortKey, pins[i].ID))
@@ -255,8 +290,9 @@ func (m *streamMerger) next() []byte {
 	for len(m.streams) > 0 && m.err == nil {
 		sortKey := m.streams[0].buffered[0]
 		m.advance()
-		// A pin that was pushed to the inbox may also be in an outbox that is pulled. Equal sort
-		// keys come one after the other.
+
+		// A pin that was pushed to the inbox may also be in an outbox that is pulled. The merge is
+		// sorted, so equal sort keys follow one another.
 		if !bytes.Equal(sortKey, m.lastReturned) {
 			m.lastReturned = sortKey
 			return sortKey
@@ -265,7 +301,8 @@ func (m *streamMerger) next() []byte {
 	return nil
 }
 
-// advance removes the smallest sort key of all streams and restores the heap.
+// advance removes the smallest sort key of all streams, which is the first of the stream on top, and
+// restores the order of the heap.
 func (m *streamMerger) advance() {
 	s := m.streams[0]
 	s.buffered = s.buffered[1:]
@@ -273,6 +310,7 @@ func (m *streamMerger) advance() {
 		s.buffered = nil
 		m.fill(s, readAhead)
 	}
+
 	if len(s.buffered) == 0 {
 		heap.Pop(m)
 	} else {
@@ -281,23 +319,26 @@ func (m *streamMerger) advance() {
 }
 
 // close ends the merge and returns its first error. If there was none, the cache learns the
-// outboxes that were read for it.
+// outboxes that were read for the cache.
 func (m *streamMerger) close() error {
-	if err := m.rows.Close(); m.err == nil {
+	err := m.rows.Close()
+	if m.err == nil {
 		m.err = err
 	}
-	if m.err == nil {
-		for _, read := range m.outboxesToLearn {
-			m.cache.LearnOutbox(read.owner, read.keys, m.version)
-		}
+	if m.err != nil {
+		return m.err
 	}
-	return m.err
+
+	for _, outbox := range m.outboxesToLearn {
+		m.cache.LearnOutbox(outbox.owner, outbox.keys, m.version)
+	}
+	return nil
 }
 
 // Len is part of heap.Interface.
 func (m *streamMerger) Len() int { return len(m.streams) }
 
-// Less is part of heap.Interface.
+// Less is part of heap.Interface. It orders streams by their next sort keys.
 func (m *streamMerger) Less(i, j int) bool {
 	return bytes.Compare(m.streams[i].buffered[0], m.streams[j].buffered[0]) < 0
 }
@@ -310,15 +351,16 @@ func (m *streamMerger) Push(s any) {
 	m.streams = append(m.streams, s.(*stream)) //nolint:forcetypeassert // the heap holds nothing else
 }
 
-// Pop is part of heap.Interface. It removes the last stream of the slice.
+// Pop is part of heap.Interface. It removes the last stream of the slice, to which package heap has
+// moved the stream on top.
 func (m *streamMerger) Pop() any {
 	last := m.streams[len(m.streams)-1]
 	m.streams = m.streams[:len(m.streams)-1]
 	return last
 }
 
-// outboxStream returns the outbox of an owner or, if board is not nil, the outbox of one of the
-// owner's boards.
+// outboxStream returns a stream for the outbox of an owner or, if board is not nil, for the outbox of
+// one of the owner's boards. It reads no rows yet. The keys of the stream are allocated in keys.
 func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream {
 	s := &stream{}
 	q.scratch = events.AppendID(q.scratch[:0], owner)
@@ -333,8 +375,8 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 
 	if q.isRemote(owner) {
 		s.readRemote = func(from []byte, n int) (pins []Pin, next []byte) {
-			// An answer that is not known yet is taken as empty: the query will run again with more
-			// known.
+			// An answer that must be fetched first counts as an empty outbox. The result of the
+			// query is then discarded, and the caller runs the query again with the answer.
 			pins, next, _ = q.remoteLookup.Outbox(owner, board, from, n)
 			return pins, next
 		}

@@ -61,9 +61,9 @@ func (q *Queries) readNewest(
 	var lastSortKey []byte
 	for {
 		// Read one pin more than the page needs, because the page has a cursor of the next page only
-		// if there is a further pin. If HiddenItems may remove some of the pins, read a few more
-		// (an eighth is a guess at their share). Otherwise a second batch would be needed, and
-		// another call of HiddenItems costs as much as reading several pins.
+		// if there is a further pin. If HiddenItems may remove some of the pins, read an eighth
+		// more to make up for these. Otherwise a second batch would often be needed, and another
+		// call of HiddenItems costs as much as reading several pins.
 		missing := n - len(page.Pins)
 		wanted := missing + 1
 		if f.HiddenItems != nil {
@@ -128,8 +128,8 @@ func (q *Queries) resumeNewest(
 // are valid until the iterator is closed. If bound is not nil, the feed ends before the first sort
 // key that is bound or greater.
 //
-// nextBatch sets w.ended if it has reached the end of the feed. It returns no pins only then. It
-// calls [Feed.HiddenItems] once for each n pins that it has read.
+// nextBatch sets w.ended if it has reached the end of the feed. Only then may it return no pins. It
+// calls [Feed.HiddenItems] with up to n items at a time.
 //
 // For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the
 // items of the other pins to shownItems. For other feeds, shownItems is not used.

@@ -8,34 +8,45 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// The first byte of a page cursor says which list it belongs to, and so what follows.
+// The first byte of a page cursor is one of these. It says to which list the cursor belongs, and so
+// what follows. "The last entry" is the last entry of the page that returned the cursor.
 const (
-	// cursorNewest: the length (uvarint) and the bytes of the last entry's sort key. For a feed
-	// with one entry per item, the sort key of the session's first entry follows.
+	// cursorNewest begins the cursor of a feed in the order Newest. The length (uvarint) and the
+	// bytes of the last entry's sort key follow. If the feed has OnePerItem, the sort key of the
+	// session's first entry follows that.
 	cursorNewest = 1
-	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last
-	// entry has a score or else 0, the score in 8 bytes, and the sort key of the last entry.
+	// cursorTrending begins the cursor of a feed in the order Trending. What follows is the sequence
+	// of the session's position (uvarint), its log time (uvarint), 1 if the last entry has a score
+	// or else 0 (1 byte), the score (8 bytes), and the sort key of the last entry.
 	cursorTrending = 2
-	// cursorTop: a time in 8 bytes, as in a sort key. The sort keys of all later pins are smaller.
+	// cursorTop begins [Page.Top]. A time follows, encoded as in a sort key (8 bytes). Pins that are
+	// newer than this time have smaller sort keys.
 	cursorTop = 3
-	// cursorPins: what follows the prefix of the outbox in the key of the last entry's row.
+	// cursorPins begins the cursor of [Queries.Pins]. The creation time and the id of the last pin
+	// follow, encoded as in the key of an outbox row.
 	cursorPins = 4
 )
 
+// newestCursor returns the cursor of the page behind the entry with this sort key. top is the sort
+// key of the session's first entry for a feed with OnePerItem, and otherwise nil.
 func newestCursor(sortKey, top []byte) PageCursor {
 	cursor := append(PageCursor{cursorNewest}, binary.AppendUvarint(nil, uint64(len(sortKey)))...)
 	return append(append(cursor, sortKey...), top...)
 }
 
+// parseNewestCursor decodes what newestCursor has encoded. top is empty if the cursor has none.
 func parseNewestCursor(cursor PageCursor) (sortKey, top []byte, err error) {
 	if len(cursor) < 2 || cursor[0] != cursorNewest {
 		return nil, nil, ErrPageCursor
 	}
+
 	r := fields.Reader{Rest: cursor[1:]}
 	sortKey = r.Bytes()
 	if r.Bad {
 		return nil, nil, ErrPageCursor
 	}
+
+	// Both must be whole sort keys, because the iterator of the feed begins at one of them.
 	if _, _, _, err := cutSortKey(sortKey); err != nil {
 		return nil, nil, ErrPageCursor
 	}
@@ -47,14 +58,17 @@ func parseNewestCursor(cursor PageCursor) (sortKey, top []byte, err error) {
 	return sortKey, r.Rest, nil
 }
 
-// trendingKey is the place of a pin in the order Trending: higher scores first, pins without a
-// score last, and equal ones newest first.
+// trendingKey is the place of a pin in the order Trending. Pins with higher scores come first, and
+// pins without a score come last. Pins of the same score, or without one, are ordered by sort key:
+// the newest comes first.
 type trendingKey struct {
+	// scored says that the item of the pin has a score. Without one, score is 0.
 	scored  bool
 	score   int64
 	sortKey []byte
 }
 
+// before reports whether a pin comes before another one in the order Trending.
 func (h *trendingKey) before(other *trendingKey) bool {
 	switch {
 	case h.scored != other.scored:
@@ -65,45 +79,57 @@ func (h *trendingKey) before(other *trendingKey) bool {
 	return string(h.sortKey) < string(other.sortKey)
 }
 
-// heatSession is the position at which all pages of a session in the order Trending read scores.
+// heatSession is the position at which a session in the order Trending began. All pages of the
+// session use the scores at this position.
 type heatSession struct {
-	seq  uint64
+	seq uint64
+	// time is the log time at seq. The session leaves out newer pins, and expires
+	// [SessionLifetime] later.
 	time events.Micros
 }
 
-// trendingCursor returns the cursor of the page behind an entry.
-func trendingCursor(s heatSession, h *trendingKey) PageCursor {
+// trendingCursor returns the cursor of the page behind the entry at a place.
+func trendingCursor(s heatSession, place *trendingKey) PageCursor {
 	cursor := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	cursor = binary.AppendUvarint(cursor, uint64(s.time))
-	flag := byte(0)
-	if h.scored {
-		flag = 1
+
+	scored := byte(0)
+	if place.scored {
+		scored = 1
 	}
-	cursor = binary.BigEndian.AppendUint64(append(cursor, flag), uint64(h.score))
-	return append(cursor, h.sortKey...)
+	cursor = append(cursor, scored)
+	cursor = binary.BigEndian.AppendUint64(cursor, uint64(place.score))
+	return append(cursor, place.sortKey...)
 }
 
-func parseTrendingCursor(cursor PageCursor) (s heatSession, h trendingKey, err error) {
+// parseTrendingCursor decodes what trendingCursor has encoded.
+func parseTrendingCursor(cursor PageCursor) (s heatSession, place trendingKey, err error) {
 	if len(cursor) < 2 || cursor[0] != cursorTrending {
-		return s, h, ErrPageCursor
+		return s, place, ErrPageCursor
 	}
+
+	// The flag and the score take 9 bytes.
 	r := fields.Reader{Rest: cursor[1:]}
 	s.seq = r.Uvarint()
 	t := r.Uvarint()
 	if r.Bad || t > math.MaxInt64 || len(r.Rest) < 9 || r.Rest[0] > 1 {
-		return s, h, ErrPageCursor
+		return s, place, ErrPageCursor
 	}
 	s.time = events.Micros(t)
-	h.scored, h.score = r.Rest[0] == 1, int64(binary.BigEndian.Uint64(r.Rest[1:]))
-	h.sortKey = r.Rest[9:]
-	if _, _, _, err := cutSortKey(h.sortKey); err != nil {
-		return s, h, ErrPageCursor
+	place.scored = r.Rest[0] == 1
+	place.score = int64(binary.BigEndian.Uint64(r.Rest[1:]))
+	place.sortKey = r.Rest[9:]
+	if _, _, _, err := cutSortKey(place.sortKey); err != nil {
+		return s, place, ErrPageCursor
 	}
-	return s, h, nil
+	return s, place, nil
 }
 
+// topCursor returns the cursor that marks the top of a feed at a log time.
 func topCursor(at events.Micros) PageCursor { return appendNewestFirst(PageCursor{cursorTop}, at) }
 
+// parseTopCursor decodes what topCursor has encoded. It returns an upper bound of the sort keys of
+// the pins that are newer than the time of the cursor.
 func parseTopCursor(cursor PageCursor) ([]byte, error) {
 	if len(cursor) != 9 || cursor[0] != cursorTop {
 		return nil, ErrPageCursor
@@ -111,6 +137,8 @@ func parseTopCursor(cursor PageCursor) ([]byte, error) {
 	return cursor[1:], nil
 }
 
+// parsePinsCursor decodes a cursor of [Queries.Pins]. It returns what follows the prefix of the
+// outbox in the key of the last pin's row.
 func parsePinsCursor(cursor PageCursor) ([]byte, error) {
 	if len(cursor) < 2 || cursor[0] != cursorPins {
 		return nil, ErrPageCursor
