@@ -12,15 +12,15 @@ import (
 	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
-// ErrExpired is returned for a page cursor whose session in the order Trending began longer ago
-// than [SessionLifetime].
+// ErrExpired is returned for a page cursor of the order Trending whose session began longer ago than
+// [SessionLifetime].
 var ErrExpired = errors.New("inbox: the session has expired")
 
-// ErrPageCursor is returned for bytes that are not a page cursor of the list that is read.
+// ErrPageCursor is returned for bytes that are not a page cursor of the list that the caller reads.
 var ErrPageCursor = errors.New("inbox: not a cursor of this list")
 
-// SessionLifetime is how long a session in the order Trending can be continued, in log time.
-// Counters keep old scores for one hour.
+// SessionLifetime is how long a session in the order Trending can be continued, in log time. The
+// counters store keeps old scores for this long: one hour.
 const SessionLifetime events.Micros = 3600 * 1_000_000
 
 // Order is the order of the pins in a feed.
@@ -30,9 +30,9 @@ type Order uint8
 const (
 	// Newest shows the newest pins first. Pins of the same time are sorted by owner, then by pin.
 	Newest Order = iota
-	// Trending takes the newest pins of the feed and sorts them by the heat of their items, the
-	// hottest first. Pins without a score come last. Pins of the same score are sorted as in
-	// Newest.
+	// Trending sorts the newest pins of the feed by heat, which is the score of the pin's item: the
+	// highest score comes first. Pins without a score come last. Pins of the same score are sorted
+	// as in Newest.
 	Trending
 )
 
@@ -42,23 +42,25 @@ type Pin struct {
 	// Board is the board of the owner that the pin is on.
 	Board string
 	Item  string
-	// Repin is set if the pin repeats another pin. RepinOwner and RepinPin name that pin. They are
-	// empty if its owner was deleted since.
+	// Repin is set if the pin repeats another pin, which RepinOwner and RepinPin name. They are
+	// empty if the owner of that other pin was deleted.
 	Repin                bool
 	RepinOwner, RepinPin string
-	// Attributes are those of the event that created the pin or, if later, of the last one that
-	// edited it.
+	// Attributes are those of the last event that edited the pin since its creation or, if there was
+	// none, of the event that created the pin.
 	Attributes []byte
-	Created    events.Micros
-	// Edited is when the pin was last edited since it was created, or 0 if it was not.
+	// Created is the time of the event that created the pin.
+	Created events.Micros
+	// Edited is the time of the last event that edited the pin since its creation, or 0 if there was
+	// none.
 	Edited events.Micros
 	// Score is the heat of the item. It is 0 except in the order Trending.
 	Score int64
 }
 
-// PageCursor says where a list continues after a page. It is opaque to callers. It names the last
-// entry of the page and what the session needs, and not an offset, so writes do not invalidate it
-// (I9).
+// PageCursor says where a list continues after a page. It is opaque to callers. It has the last
+// entry of the page, and what else the following pages of the session need. It has no offset, so it
+// stays valid when pins are added or deleted (I9).
 type PageCursor []byte
 
 // Feed says whose feed to read, and how.
@@ -67,30 +69,34 @@ type Feed struct {
 	Order  Order
 	// IncludeOwn includes the reader's own pins.
 	IncludeOwn bool
-	// OnePerItem shows only the first pin of each item. Each page must then read again what the
-	// earlier pages of the session have read.
+	// OnePerItem shows only the first pin of each item. Each page then costs more than the one
+	// before, because it reads the pins of the earlier pages of the session again.
 	OnePerItem bool
-	// Only shows only the pins of the [MaxSelectedOwners] owners whose follows had this setting set
-	// last, which is notify or favorite. With notify, the feed of the bell, re-pins are left out. 0
-	// shows the pins of all owners whom the reader follows.
+	// Only shows only the pins of owners whom the reader follows with this setting:
+	// [events.SettingNotify] or [events.SettingFavorite]. If there are more than
+	// [MaxSelectedOwners], Only selects those for whose follows the reader changed the settings last.
+	// The feed with SettingNotify is that of the bell, and also leaves out re-pins. 0 shows the pins
+	// of all owners whom the reader follows.
 	Only events.FollowSettings
-	// NewerThan shows only what is newer than the page that returned this cursor as its Top. nil
-	// shows everything. NewerThan is valid in the order Newest only.
+	// NewerThan is the [Page.Top] of an earlier page. Only pins that are newer than the position of
+	// that page are shown. nil shows all pins. NewerThan is valid in the order Newest only.
 	NewerThan PageCursor
-	// UnreadOnly shows only what is newer than the marker of the feed ([Queries.unreadMarker]).
-	// It is valid in the order Newest only, and not together with NewerThan.
+	// UnreadOnly shows only pins that are newer than the reader's read marker, or all pins if there
+	// is none ([Queries.unreadMarker]). It is valid in the order Newest only, and not together with
+	// NewerThan.
 	UnreadOnly bool
 	// Heat has the scores for the order Trending.
 	Heat Heat
-	// MaxRanked is how many of the newest pins the order Trending ranks. It shows no others.
+	// MaxRanked is how many of the newest pins the order Trending ranks. It shows no others. Pins
+	// that HiddenItems or OnePerItem leave out count, too.
 	MaxRanked int
 	// HiddenItems reports for each of the given items whether its pins are to be left out: hide[i]
-	// is about items[i]. A nil function, or a nil result, hides nothing.
+	// is the answer for items[i]. A nil function or a nil result leaves out none.
 	HiddenItems func(items []string) (hide []bool, err error)
 }
 
-// MaxSelectedOwners is how many owners a feed with [Feed.Only] has. It bounds how many outboxes a
-// page merges.
+// MaxSelectedOwners is the largest number of owners of a feed with [Feed.Only]. It bounds how many
+// outboxes a page merges.
 const MaxSelectedOwners = 500
 
 // Page is a page of a feed.
@@ -98,17 +104,20 @@ type Page struct {
 	Pins []Pin
 	// Next is the cursor of the next page. It is nil on the last page, and only there.
 	Next PageCursor
-	// Top marks the top of the feed at the position of this page. Given as [Feed.NewerThan], it
-	// selects what came later. It is set in the order Newest only.
+	// Top marks the top of the feed at the position of this page. As [Feed.NewerThan] it selects the
+	// pins that are newer. It is set in the order Newest only.
 	Top PageCursor
-	// ReadMarker is the read marker of the reader, or 0 if there is none.
+	// ReadMarker is the time up to which the reader has read the feed, or 0 if the reader has no read
+	// marker.
 	ReadMarker events.Micros
-	// OutboxesOpened is how many outboxes were merged for the page. It is 0 if the inbox had all of
-	// the page and no owner is pulled.
+	// OutboxesOpened is how many outboxes were opened for the page, without those that were opened
+	// only to find the items that earlier pages have shown ([Feed.OnePerItem]). It is 0 if the inbox
+	// in memory had all pins of the page, the reader has no pull rows, and the feed does not have
+	// IncludeOwn, for which the reader's own outbox is opened.
 	OutboxesOpened int
 }
 
-// State has the rows of an inbox store at one position. A [projections.View] is one.
+// State has the rows of an inbox store at one position. A [projections.View] is a State.
 type State interface {
 	projections.Reader
 	Cursor() events.Cursor
@@ -117,48 +126,50 @@ type State interface {
 // Queries answers questions about a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	state State
+	// graph answers questions about relations. It may use a cache.
 	graph *graph.Queries
 	// scratch is memory for keys, reused by each read.
 	scratch []byte
-	// cache has the inboxes and outboxes that the store keeps in memory; nil means that there is no
+	// cache has the inboxes and outboxes that the store keeps in memory. It is nil if there is no
 	// such cache.
 	cache *inboxcache.Cache
-	// version is the version of the view. The cache decides by it whether an inbox or outbox can be
-	// read for the view.
+	// version is the version of the view ([projections.View.Version]). It tells the cache which
+	// events the view shows, and so whether an inbox or outbox can be read for the view.
 	version uint64
-	// remoteLookup answers for partitions that are not in the state; nil means that the state has
-	// all partitions.
+	// remoteLookup answers for partitions that are not in the state. It is nil if the state has all
+	// partitions.
 	remoteLookup RemoteLookup
 }
 
-// RemoteLookup answers what queries ask about owners whose rows are not in their state. An answer
-// that is not known is recorded. The query then goes on without it, its result is discarded, and
-// the caller runs it again once the answer was fetched from another node.
+// RemoteLookup answers questions of queries about owners whose rows are not in the state. If it does
+// not know an answer, it records the question and reports that the answer is unknown. The query goes
+// on without the answer, and its result is discarded. The caller then fetches the answers to all
+// recorded questions from other nodes, and runs the query again.
 type RemoteLookup interface {
 	projections.RemoteLookup
-	// Pin returns a pin, or nil if it does not live. known is false if the answer must be fetched
-	// first.
+	// Pin returns a pin, or nil if it does not live. known is false if the answer is unknown.
 	Pin(owner, id string) (p *Pin, known bool)
-	// Outbox answers like [Queries.Outbox]. known is false if the answer must be fetched first.
+	// Outbox answers like [Queries.Outbox]. known is false if the answer is unknown.
 	Outbox(owner string, board *string, from []byte, n int) (pins []Pin, next []byte, known bool)
-	// Hiding answers like [Queries.Hiding]. known is false if the answer must be fetched first.
+	// Hiding answers like [Queries.Hiding]. known is false if the answer is unknown.
 	Hiding(user, item string) (total int64, hides, known bool)
 }
 
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{state: r, graph: graph.NewQueries(r)} }
 
-// CachedQuery returns queries over a view that also use what the store keeps in memory: whom
-// readers follow, the newest pins of outboxes, and inboxes. Their answers are those of [Query].
+// CachedQuery returns queries over a view that also use what the store keeps in memory: whom readers
+// follow, the newest pins of outboxes, and inboxes. They give the same answers as those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{state: v, graph: graph.NewCachedQueries(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
-		q.cache, q.version = c, v.Version()
+		q.cache = c
+		q.version = v.Version()
 	}
 	return q
 }
 
-// WithRemote sets where the queries look up what is not in their state, and returns the queries.
+// WithRemote sets the lookup for what is not in the state, and returns the queries.
 func (q *Queries) WithRemote(e RemoteLookup) *Queries {
 	q.remoteLookup = e
 	return q
@@ -169,18 +180,19 @@ func (q *Queries) isRemote(owner string) bool {
 	return q.remoteLookup != nil && !q.remoteLookup.Holds(owner)
 }
 
-// isIncomplete reports that an answer of another node was missing so far. The result of the query
-// will then be discarded.
+// isIncomplete reports whether an answer of another node was missing so far. If so, the result of the
+// query will be discarded.
 func (q *Queries) isIncomplete() bool {
 	return q.remoteLookup != nil && q.remoteLookup.Unresolved()
 }
 
-// Feed returns a page of at most n pins. after is the cursor of the page; nil means the first page.
-// A page has at least one pin unless the feed has ended. Feed returns [ErrExpired] and
-// [ErrPageCursor] for cursors that it cannot use.
+// Feed returns a page of at most n pins, where n is at least 1. after is the [Page.Next] of the page
+// before; nil means the first page. A page has at least one pin unless the feed has ended. Feed
+// returns [ErrExpired] and [ErrPageCursor] for cursors that it cannot use.
 //
-// The order Newest reads the rows of the page and, below the floor of the inbox, looks into each
-// outbox that the reader follows. The order Trending does so for all pins that are ranked.
+// In the order Newest, Feed reads a row for each pin of the page, and outboxes: as long as the
+// reader's inbox in memory has the pins, only those that pull rows name, and then each outbox that
+// the reader follows. In the order Trending, it does so for all pins that are ranked.
 func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
 	if f.Order == Trending {
 		return q.readTrending(ctx, &f, after, n)
@@ -188,8 +200,8 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 	return q.readNewest(ctx, &f, after, n)
 }
 
-// FirstMuteEnd returns the earliest time at which a mute of the reader will end, among the mutes
-// with an end that hold now. It is 0 if there is none.
+// FirstMuteEnd returns the earliest time at which one of the reader's mutes will end. It is 0 if no
+// mute that holds at the state has an end.
 func (q *Queries) FirstMuteEnd(reader string) (events.Micros, error) {
 	return graph.NewQueries(q.state).FirstMuteEnd(reader)
 }
@@ -205,7 +217,7 @@ func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
 	return relations.EachFollowedBoard(reader, func(owner, _ string) error { return do(owner) })
 }
 
-// Pin returns a pin and reports whether it lives. It costs one point read.
+// Pin returns a pin and reports whether it lives. It reads one row.
 func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	found, err := q.livingPin(owner, id)
 	if err != nil || found == nil {
@@ -214,13 +226,14 @@ func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	return *found, true, nil
 }
 
-// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another
-// node that is not known yet.
+// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another node
+// if the answer is unknown; the result of the query is then discarded ([RemoteLookup]).
 func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if q.isRemote(owner) {
 		p, known := q.remoteLookup.Pin(owner, id)
 		if !known && q.remoteLookup.Full() {
-			return nil, projections.ErrUnresolved // enough was recorded for one fetch
+			// Enough questions for one fetch are recorded, so end the query here.
+			return nil, projections.ErrUnresolved
 		}
 		return p, nil
 	}
@@ -238,10 +251,20 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if s.Creation == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
+
 	pin := &Pin{
-		Owner: owner, ID: id, Board: s.Board, Item: s.Creation.Item, Repin: s.Creation.Repin, RepinOwner: s.Creation.RepinOwner,
-		Attributes: s.Attributes(), Created: s.Creation.Time, Edited: s.Edited(),
+		Owner:      owner,
+		ID:         id,
+		Board:      s.Board,
+		Item:       s.Creation.Item,
+		Repin:      s.Creation.Repin,
+		RepinOwner: s.Creation.RepinOwner,
+		Attributes: s.Attributes(),
+		Created:    s.Creation.Time,
+		Edited:     s.Edited(),
 	}
+	// A creation may keep the id of the repeated pin after the owner of that pin was deleted, to
+	// compare backfills (ForgetRepinOwner in package pinstore). It is not shown then.
 	if pin.RepinOwner != "" {
 		pin.RepinPin = s.Creation.RepinPin
 	}
@@ -249,7 +272,8 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 }
 
 // Pins lists at most n living pins of a user or, if board is not nil, of one of the user's boards,
-// newest first. after is the cursor of the page; nil means the first page.
+// newest first. n is at least 1. after is the cursor that the page before has returned as next; nil
+// means the first page. next is nil on the last page.
 func (q *Queries) Pins(
 	ctx context.Context, owner string, board *string, after PageCursor, n int,
 ) (pins []Pin, next PageCursor, err error) {
@@ -259,25 +283,31 @@ func (q *Queries) Pins(
 		if err != nil {
 			return nil, nil, err
 		}
-		from = append(bytes.Clone(last), 0) // no key lies between the last entry and this
+		// No key lies between last and last with a zero byte behind it, so the page begins right
+		// after the last entry.
+		from = append(bytes.Clone(last), 0)
 	}
 
 	pins, more, err := q.Outbox(ctx, owner, board, from, n)
 	if err != nil || more == nil {
 		return pins, nil, err
 	}
+
+	// The cursor names the last entry of this page. The first entry of the next page may be deleted
+	// before that page is read.
 	last := &pins[len(pins)-1]
 	next = appendNewestFirst(PageCursor{cursorPins}, last.Created)
 	return pins, events.AppendID(next, last.ID), nil
 }
 
 // Outbox returns at most n pins of the outbox of an owner or, if board is not nil, of the outbox of
-// a board, newest first. from says where to begin, as the time and the pin id in the key of a row;
-// nil means at the newest pin. next is where the following pins begin, or nil if there are none.
+// one of the owner's boards, newest first. from is the time and the pin id in the key of the row to
+// begin with, or nil to begin with the newest pin. next is the from of the following pins, or nil if
+// there are none. The rows of the owner must be in the state.
 func (q *Queries) Outbox(
 	ctx context.Context, owner string, board *string, from []byte, n int,
 ) (pins []Pin, next []byte, err error) {
-	prefix := q.outboxStream(new(arena), owner, board).prefix
+	prefix := q.outboxStream(new(arena), owner, board).prefix // the stream itself is not used
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() {
 		if closeErr := it.Close(); err == nil {
@@ -301,7 +331,9 @@ func (q *Queries) Outbox(
 		if err != nil {
 			return nil, nil, err
 		}
-		// A pin and its outbox rows are written by one commit, so one without the other is corrupt.
+
+		// The row of a pin and its rows in outboxes are written together, so a row in an outbox
+		// without its pin is corruption.
 		if p == nil || p.Created != created {
 			return nil, nil, errRow("outbox of a pin that does not live", it.Key())
 		}
@@ -310,19 +342,22 @@ func (q *Queries) Outbox(
 	return pins, nil, nil
 }
 
-// MaxHiddenItems is how many items a user may hide. It is checked when events are published.
+// MaxHiddenItems is how many items a user may hide. The service checks this limit before it
+// publishes events. The fold does not check it.
 const MaxHiddenItems = hiddenitems.Max
 
-// Hiding returns how many items a user hides, and whether the given item is one of them. It costs
-// at most two point reads.
+// Hiding returns how many items a user hides, and whether the given item is one of them. It reads at
+// most two rows.
 func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error) {
 	if q.isRemote(user) {
 		total, hides, known := q.remoteLookup.Hiding(user, item)
 		if !known && q.remoteLookup.Full() {
-			return 0, false, projections.ErrUnresolved // enough was recorded for one fetch
+			// Enough questions for one fetch are recorded, so end the query here.
+			return 0, false, projections.ErrUnresolved
 		}
 		return total, hides, nil
 	}
+
 	if total, err = hiddenItems.CountOf(q.state, user); err != nil || total == 0 {
 		return 0, false, err
 	}
@@ -330,7 +365,8 @@ func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error)
 	return total, hides, err
 }
 
-// PinCount returns how many pins [Queries.Pins] lists in total.
+// PinCount returns how many living pins a user has or, if board is not nil, how many are on one of
+// the user's boards.
 func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	if board != nil {
 		return readCount(q.state, projections.AppendKey(nil, tagBoardPinCount, owner, *board))
