@@ -9,21 +9,30 @@ import (
 	"github.com/skein-feed/skein/projections/pinstore"
 )
 
-// pinUpdate is a pin while one event changes it. It has the facts about the pin, which the event
-// changes, and what followed from them before.
+// History is what an import publishes: backfilled events, all of which come before the live events
+// in the order of facts. Late history is history that arrives after live events. So a pin keeps all
+// facts that late history may make matter, and its state is derived from them (package pinstore).
+// Once its history is closed, the pin ignores all history.
+
+// pinUpdate is a pin while the fold of an event changes it. It has the facts about the pin, which
+// the fold changes, and what followed from them before the event. writePin compares the two.
 type pinUpdate struct {
-	owner, id   string
-	row         pinstore.Row
+	owner, id string
+	// row has the facts. It is empty if there is no row yet.
+	row pinstore.Row
+	// stateBefore is the state of the pin before the event.
 	stateBefore pinstore.State
-	// possibleBoardsBefore are the boards, before the event, on which the pin is not but would be
-	// if late history said so. The deletion of such a board is a fact about the pin, and finds the
-	// pin by a row for each board.
+	// possibleBoardsBefore are the boards on which the pin was not before the event, but would have
+	// been if late history had said so. The deletion of such a board is a fact about the pin. The
+	// pin has a row for each of them (tagPossibleBoard), by which the deletion finds the pin.
 	possibleBoardsBefore []string
-	// repinOwnersBefore are the owners, before the event, of the pins that the pin repeats by any
-	// of its facts. The deletion of such an owner finds the pin by a row for each owner.
+	// repinOwnersBefore are the owners of the pins that this pin repeats by any of its facts before
+	// the event. The pin has a row for each of them (tagRepinOf), by which the deletion of an owner
+	// finds the pin.
 	repinOwnersBefore []string
 }
 
+// readPin reads a pin that an event is about to change. The pin need not have a row.
 func (f *Inbox) readPin(owner, id string) (*pinUpdate, error) {
 	p := &pinUpdate{owner: owner, id: id}
 	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagPin, owner, id))
@@ -33,12 +42,14 @@ func (f *Inbox) readPin(owner, id string) (*pinUpdate, error) {
 	if p.row, err = decodePin(row, id); err != nil {
 		return nil, err
 	}
+
 	p.stateBefore = p.row.State()
 	p.possibleBoardsBefore = otherPossibleBoards(&p.row, p.stateBefore)
 	p.repinOwnersBefore = p.row.RepinOwners()
 	return p, nil
 }
 
+// decodePin decodes the row of a pin.
 func decodePin(row []byte, id string) (pinstore.Row, error) {
 	p, err := pinstore.Decode(row, id)
 	if err != nil {
@@ -47,8 +58,9 @@ func decodePin(row []byte, id string) (pinstore.Row, error) {
 	return p, nil
 }
 
-// firstBoardDeletion returns the time of the first live deletion of a board, or 0 if there was
-// none.
+// firstBoardDeletion returns the time of the first deletion of a board, or 0 if the board was never
+// deleted. Deletions after all backfills are closed are not recorded, because only backfills need
+// them.
 func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
@@ -60,22 +72,25 @@ func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	return events.Micros(binary.BigEndian.Uint64(row)), nil
 }
 
-// otherPossibleBoards returns the boards where a pin is not but might be, depending on history that
-// may still come.
+// otherPossibleBoards returns the boards on which a pin in state s is not, but would be if late
+// history said so.
 func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 	if r.HistoryClosed {
 		return nil
 	}
-	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Creation != nil && b == s.Board })
+	return slices.DeleteFunc(r.PossibleBoards(), func(board string) bool {
+		return s.Creation != nil && board == s.Board
+	})
 }
 
-// createPin folds a pin_created: it tells the inboxes of this store, and at the home of the owner it
-// adds the creation to the facts of the pin.
+// createPin folds a pin_created. In every partition, it delivers the pin to the inboxes of readers.
+// At the home of the owner, it adds the creation to the facts of the pin.
 func (f *Inbox) createPin() error {
 	ev := f.ev
 
-	// All history comes before the deletion of its user, so a backfill about a deleted user is void.
-	// If the owner of the repeated pin was deleted, the pin stays without the name of that user.
+	// All history comes before the deletion of a user, so a backfill about a deleted owner is void.
+	// If only the owner of the repeated pin was deleted, the pin is created without the name of
+	// that user.
 	repinOwnerErased := false
 	if ev.Backfill {
 		if erased, err := f.graph.IsErased(*ev, f.batch, ev.User); err != nil || erased {
@@ -90,13 +105,14 @@ func (f *Inbox) createPin() error {
 		}
 	}
 
-	// A live creation on a deleted board is void. A backfill comes before the deletion.
+	// A live creation on a deleted board is void. A backfilled one counts, because it comes before
+	// the deletion of the board.
 	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
 	if err != nil || !boardExists && !ev.Backfill {
 		return err
 	}
 
-	// Readers may be in any partition, but the facts are at the home of the owner.
+	// Readers may be in any partition, but the facts of the pin are at the home of the owner.
 	if err := f.pushCreatedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
@@ -105,24 +121,30 @@ func (f *Inbox) createPin() error {
 	if err != nil {
 		return err
 	}
+
 	creation := pinstore.CreationOf(ev)
 	if repinOwnerErased {
-		creation.ForgetRepinOwner(true) // every deletion is later than history
+		creation.ForgetRepinOwner(true) // true: the creation is backfilled
 	}
 
 	if !ev.Backfill {
-		p.row.Add(pinstore.Fact{Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation})
+		p.row.Add(pinstore.Fact{
+			Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation,
+		})
 		return f.writePin(p)
 	}
 
-	// Of several backfilled creations only the first in the order of facts counts.
+	// Of several backfilled creations, only the first in the order of facts counts, in whatever
+	// order they arrive (I5).
 	if p.row.HistoryClosed || p.row.History != nil && !creation.Before(p.row.History, p.owner, p.id) {
 		return nil
 	}
 	p.row.History = creation
 
-	// If the board was deleted since, the pin went with it, unless the pin had been moved. Later
-	// deletions of boards where the pin might be are among its facts already.
+	// The board may have been deleted before this backfill arrived. The deletion ended the pin,
+	// unless a live event had moved the pin to another board before. Only the first deletion must
+	// be added. A later one matters only if a live fact had put the pin on the board again, and
+	// then it is among the facts of the pin already.
 	deleted, err := f.firstBoardDeletion(ev.User, ev.Board)
 	if err != nil {
 		return err
@@ -133,13 +155,17 @@ func (f *Inbox) createPin() error {
 	return f.writePin(p)
 }
 
-// movePin folds a pin_moved. A move to a deleted board is void.
+// movePin folds a pin_moved. In every partition, it drops the inboxes of readers who follow the new
+// board. At the home of the owner, it adds the move to the facts of the pin.
 func (f *Inbox) movePin() error {
 	ev := f.ev
+
+	// A move to a deleted board is void.
 	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
 	if err != nil || !boardExists {
 		return err
 	}
+
 	if err := f.dropInboxesForMovedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
@@ -149,8 +175,8 @@ func (f *Inbox) movePin() error {
 		return err
 	}
 
-	// A pin that does not live cannot be moved. If history may still come, the move is kept: with
-	// it, the pin may have lived.
+	// A pin that does not live cannot be moved. But if late history may still say that the pin
+	// lived at the time of the move, the move must be kept.
 	if p.row.HistoryClosed && p.stateBefore.Creation == nil {
 		return nil
 	}
@@ -158,15 +184,16 @@ func (f *Inbox) movePin() error {
 	return f.writePin(p)
 }
 
-// editPin replaces the attributes of a pin. No list depends on them, so no inbox changes.
+// editPin folds a pin_edited, which replaces the attributes of a pin. No outbox or inbox depends on
+// the attributes. So the event only goes to the home of the owner.
 func (f *Inbox) editPin() error {
 	p, err := f.readPin(f.ev.User, f.ev.Pin)
 	if err != nil {
 		return err
 	}
 
-	// A pin that does not live cannot be edited. If history may still come, the edit is kept: with
-	// it, the pin may have lived.
+	// A pin that does not live cannot be edited. But if late history may still say that the pin
+	// lived at the time of the edit, the edit must be kept.
 	if p.stateBefore.Creation == nil && (p.row.HistoryClosed || f.batch.BackfillsClosed()) {
 		return nil
 	}
@@ -174,27 +201,33 @@ func (f *Inbox) editPin() error {
 	return f.writePin(p)
 }
 
-// deletePin folds a pin_deleted. No history can make the pin live again, because all history comes
-// before this event.
+// deletePin folds a pin_deleted. An inbox keeps the sort key of the pin, and pages skip it.
 func (f *Inbox) deletePin() error {
 	p, err := f.readPin(f.ev.User, f.ev.Pin)
 	if err != nil {
 		return err
 	}
+
+	// All history comes before this event, so it cannot make the pin live again.
 	p.row.CloseHistory(pinstore.State{}, f.ev.Time)
 	return f.writePin(p)
 }
 
-// deleteBoard ends the pins on a board, in steps. It also adds the deletion to the facts of pins
-// that late history may still put on the board.
+// deleteBoard folds a board_deleted, in steps ([projections.Batch.Step]): it adds the deletion to
+// the facts of the pins on the board, which ends these pins, and of the pins that late history may
+// still put on the board.
 func (f *Inbox) deleteBoard() error {
-	owner, board := f.ev.User, f.ev.Board
+	owner := f.ev.User
+	board := f.ev.Board
+
+	// The event goes to all partitions, because the graph folds it, too. The pins are at the home
+	// of the owner.
 	if !f.batch.Holds(owner) {
 		return nil
 	}
 
-	// addDeletion removes the row by which the pin was found, because the board is no possible
-	// board of the pin any more.
+	// EraseRows needs addDeletion to delete the row by which it has found the pin. writePin does
+	// so, because after the deletion the pin is neither on the board nor possibly there.
 	addDeletion := func(id string) error {
 		p, err := f.readPin(owner, id)
 		if err != nil {
@@ -207,7 +240,7 @@ func (f *Inbox) deleteBoard() error {
 		return f.writePin(p)
 	}
 
-	// The outbox of the board has the pins that are on it.
+	// Pins on the board are found by the rows of the board's outbox.
 	err := f.batch.EraseRows(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
 		_, id, err := cutOutboxKey(rest)
 		if err != nil {
@@ -219,7 +252,7 @@ func (f *Inbox) deleteBoard() error {
 		return err
 	}
 
-	// These rows have the pins that only late history would put on it.
+	// Pins that late history may put on the board are found by these rows.
 	err = f.batch.EraseRows(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
@@ -231,8 +264,8 @@ func (f *Inbox) deleteBoard() error {
 		return err
 	}
 
-	// Late history may bring pins of the board that have no row yet. For them the first deletion is
-	// kept.
+	// Late history may also bring pins of which no row leads to the board yet. createPin adds the
+	// deletion to their facts, so keep the time of the first one.
 	f.key = projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board)
 	known, err := f.hasRow(f.key)
 	if err != nil || known {
@@ -242,14 +275,15 @@ func (f *Inbox) deleteBoard() error {
 	return nil
 }
 
-// writePin writes the facts of a pin, and the rows that follow from them and have changed: those of
-// outboxes, counts and possible boards. Every event that changes a pin ends here, so an outbox and
-// its count cannot disagree (I7).
+// writePin writes the facts of a pin. It also writes or deletes the rows that follow from the
+// facts, where they have changed: possible boards, owners of repeated pins, outboxes and counts.
+// Every fold of an event that changes a pin ends here, except for the erasure of the owner
+// (erasePin).
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
 
-	// Facts that only late history would need are dropped once no history can matter, or once there
-	// are too many.
+	// Some facts are kept only for late history. Drop them if no history can matter any more, or if
+	// the pin has too many facts.
 	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
@@ -260,8 +294,8 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 		return err
 	}
 
-	// The row of a pin that does not live only keeps out history, which cannot come once all
-	// backfills are closed.
+	// The row of a pin that does not live, and whose history is closed, has a single use: it keeps
+	// late history from making the pin live. Once all backfills are closed, no history arrives.
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	if after.Creation == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
@@ -272,8 +306,8 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 	return nil
 }
 
-// writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be
-// on it.
+// writePossibleBoards adapts the rows by which the deletion of a board finds this pin if the pin is
+// not on the board, but late history may say so.
 func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	boardsAfter := otherPossibleBoards(&p.row, after)
 	for _, board := range p.possibleBoardsBefore {
@@ -290,8 +324,8 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	}
 }
 
-// writeRepinOwners writes the rows by which the deletion of a user finds the pins that repeat a pin
-// of that user.
+// writeRepinOwners adapts the rows by which the deletion of a user finds this pin if it repeats a
+// pin of that user.
 func (f *Inbox) writeRepinOwners(p *pinUpdate) {
 	ownersAfter := p.row.RepinOwners()
 	for _, owner := range p.repinOwnersBefore {
@@ -308,8 +342,9 @@ func (f *Inbox) writeRepinOwners(p *pinUpdate) {
 	}
 }
 
-// writeOutboxes moves a pin from its place in the outboxes of its owner and board to the place that
-// follows from the new state, and updates their counts.
+// writeOutboxes moves a pin from its old place in the outboxes of its owner and board to the place
+// that follows from the new state. It also updates the counts of both. No other function changes
+// outboxes or their counts, so an outbox and its count cannot disagree (I7).
 func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 	before := p.stateBefore
 	lived := before.Creation != nil
@@ -319,8 +354,9 @@ func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 		return nil
 	}
 
-	// Pages must not use what they have cached of the outboxes of the owner.
+	// Pages of later views must not use what is cached of the outboxes of the owner.
 	f.invalidateOutboxes(p.owner)
+
 	if lived {
 		f.key = outboxKey(f.key[:0], p.owner, before.Creation.Time, p.id)
 		f.batch.Delete(f.key)
@@ -330,6 +366,7 @@ func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 			return err
 		}
 	}
+
 	if lives {
 		f.key = outboxKey(f.key[:0], p.owner, after.Creation.Time, p.id)
 		f.batch.Set(f.key, []byte(after.Board))
@@ -340,7 +377,8 @@ func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 	return nil
 }
 
-// addToPinCounts adds delta to the number of pins of a user and to that of a board (I7).
+// addToPinCounts adds delta to the number of living pins of a user, and to that of one of the
+// user's boards (I7).
 func (f *Inbox) addToPinCounts(owner, board string, delta int64) error {
 	keys := [][]byte{
 		projections.AppendKey(nil, tagPinCount, owner),
@@ -354,6 +392,8 @@ func (f *Inbox) addToPinCounts(owner, board string, delta int64) error {
 		if n += delta; n < 0 {
 			return errRow("count below zero", key)
 		}
+
+		// A count of 0 has no row.
 		f.value = f.value[:0]
 		if n > 0 {
 			f.value = binary.AppendUvarint(f.value, uint64(n))
@@ -369,9 +409,11 @@ func readCount(r projections.Reader, key []byte) (int64, error) {
 	if err != nil || !ok {
 		return 0, err
 	}
-	v, n := binary.Uvarint(row)
-	if n != len(row) || v == 0 || v > 1<<62 {
+
+	// The upper bound is far above every real count. It keeps corrupt counts from overflowing.
+	count, size := binary.Uvarint(row)
+	if size != len(row) || count == 0 || count > 1<<62 {
 		return 0, errRow("count", row)
 	}
-	return int64(v), nil
+	return int64(count), nil
 }
