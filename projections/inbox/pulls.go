@@ -8,13 +8,15 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// A pull row says that the pages of a reader merge an outbox with the inbox, because the owner of
-// the outbox has too many followers for pushing. A reader who follows the owner explicitly has one
-// pull row for the owner. A reader who follows only boards has one for each of these boards.
+// An owner is pulled in a partition if too many users of the partition follow the owner or boards
+// of the owner (regions.go). The owner's pins are then not pushed to the inboxes of these users.
+// Instead, each of them has pull rows, which say that the pages of the user merge an outbox with
+// the inbox. A reader who follows the owner explicitly has one pull row, which names the owner. A
+// reader who follows only boards of the owner has one pull row for each of these boards.
 //
 // Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads
-// to the pin. A pull row leads to a user whom the reader no longer follows only while an event is
-// folded in steps.
+// to the pin. If the reader does not follow an owner or board, no pull row names it, except between
+// the steps of an event that is folded in steps ([projections.Batch.Step]).
 
 // pullKey appends the key of a pull row: for an owner, or for one board of the owner if board is
 // not nil.
@@ -26,7 +28,8 @@ func pullKey(dst []byte, reader, owner string, board *string) []byte {
 	return dst
 }
 
-// cutPullKey decodes what follows the reader in the key of a pull row.
+// cutPullKey decodes what follows the reader in the key of a pull row. board is nil if the row
+// names only the owner.
 func cutPullKey(rest []byte) (owner string, board *string, err error) {
 	if owner, rest, err = events.CutID(rest); err != nil {
 		return "", nil, err
@@ -45,7 +48,8 @@ func cutPullKey(rest []byte) (owner string, board *string, err error) {
 // addPullRowIfPulled writes the pull row for an outbox that a reader begins to follow, if the owner
 // is pulled in the reader's partition.
 func (f *Inbox) addPullRowIfPulled(reader, owner string, board *string) error {
-	pulled, err := f.hasRow(pulledOwnerKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
+	partition := events.ShardOf(reader).Partition()
+	pulled, err := f.hasRow(pulledOwnerKey(f.key[:0], owner, partition))
 	if err == nil && pulled {
 		f.setPullRow(reader, owner, board, true)
 	}
@@ -62,15 +66,18 @@ func (f *Inbox) setPullRow(reader, owner string, board *string, present bool) {
 	}
 }
 
-// setPullRowsOfUser writes all pull rows of a follower to an owner, or deletes them if present is
-// false.
+// setPullRowsOfUser writes all pull rows of a user for an owner, or deletes them if present is
+// false. The user is given by the user's row in the region of the owner.
 func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool) error {
 	reader, _, err := events.CutID(r.Key)
 	if err != nil {
 		return err
 	}
+
+	// The inbox lacks the pins that were not pushed while the owner was pulled. Nothing need be
+	// done in the other case, because the inbox may have pins to which a pull row leads.
 	if !present {
-		f.dropInbox(r.Key) // the inbox lacks what was not pushed while the owner was pulled
+		f.dropInbox(r.Key)
 	}
 
 	if r.Follows {
@@ -83,8 +90,8 @@ func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool)
 	})
 }
 
-// eachFollowedBoard calls do with the boards of an owner that a reader follows. do may write to the
-// batch, because the boards are collected first.
+// eachFollowedBoard calls do with the boards of an owner that a reader follows. It collects the
+// boards first, so do may write to the batch, which is not allowed during an iteration.
 func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) error) error {
 	var boards []string
 	err := f.queries.EachFollowedBoardOf(reader, owner, func(board string) error {
@@ -103,38 +110,41 @@ func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) er
 	return nil
 }
 
-// applyRelationChange is called by the graph after it has written that a reader began or ceased to
-// follow an owner or boards.
+// applyRelationChange adapts pull rows and inboxes to a change of the relation of a reader to an
+// owner. The embedded graph calls it after it has written the change: the reader began or ceased to
+// follow the owner or boards of the owner, or the relation was deleted.
 func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 	if err := f.updatePullRows(&c); err != nil {
 		return err
 	}
 
+	// c.Boards has only boards whose follow began or ended with the event.
 	begins := c.FollowsAfter && !c.FollowedBefore
 	for _, board := range c.Boards {
 		begins = begins || board.FollowsAfter
 	}
 
-	// The inbox of a reader who begins to follow lacks older pins. And no inbox may keep pins of an
-	// erased user (I12).
+	// The inbox of a reader who begins to follow lacks pins that were created before. And no inbox
+	// may keep sort keys of an erased user (I12), whose relations all end with NoFacts set.
 	if begins || c.NoFacts {
 		f.dropInbox(events.AppendID(nil, c.Follower))
 	}
 
-	// The erasure of the owner ends all follows of the owner, and then deletes the rows that say
-	// where the owner is pulled.
+	// If the owner is being erased, eraseUser deletes the rows that say where the owner is pulled,
+	// after the relations have ended.
 	if f.ev.Kind == events.UserDeleted && f.ev.User == c.Owner {
 		return nil
 	}
 	return f.updatePulledOwner(c.Follower, c.Owner, begins)
 }
 
-// updatePullRows adapts the pull rows of a reader to an owner after a change of the relation.
+// updatePullRows adapts the pull rows of a reader for an owner to a change of the relation.
 func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 	switch {
 	case c.FollowsAfter && !c.FollowedBefore:
-		// Before, the reader can only have followed boards of the owner. The pull row of the owner
-		// replaces those of the boards.
+		// The explicit follow begins. Until now, the reader followed at most boards of the owner.
+		// The pull row that names the owner replaces those that name boards. pullKey without a
+		// board is the prefix of all of them.
 		relation, err := f.queries.Visibility(c.Follower, c.Owner)
 		if err != nil {
 			return err
@@ -147,18 +157,19 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 		return f.addPullRowIfPulled(c.Follower, c.Owner, nil)
 
 	case c.FollowsAfter:
-		// The pull row of the owner, or pushing, covers all boards of the owner, also those that
-		// were excluded.
+		// The explicit follow goes on. Whether the owner is pushed or pulled, this covers the pins
+		// of all boards of the owner, and pages leave out those of excluded boards.
 		return nil
 
 	case c.FollowedBefore:
+		// The explicit follow ends. The reader may still follow boards of the owner.
 		f.setPullRow(c.Follower, c.Owner, nil, false)
 		return f.eachFollowedBoard(c.Follower, c.Owner, func(board string) error {
 			return f.addPullRowIfPulled(c.Follower, c.Owner, &board)
 		})
 	}
 
-	// The reader followed only boards, before and after.
+	// The reader followed at most boards of the owner, both before the event and after it.
 	for i := range c.Boards {
 		board := &c.Boards[i]
 		if !board.FollowsAfter {
@@ -172,10 +183,13 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 	return nil
 }
 
-// pulledOutboxes returns the outboxes that the reader's pull rows name.
+// pulledOutboxes returns streams for the outboxes that the reader's pull rows name.
 func (w *feedIterator) pulledOutboxes() (streams []*stream, err error) {
 	prefix := projections.AppendKey(nil, tagPull, w.feed.Reader)
-	rows := w.merge.rows // shared: the merge moves it only later
+
+	// Use the iterator of the merge, which saves another one. The merge has not started, and moves
+	// the iterator to a key before each use.
+	rows := w.merge.rows
 	for ok := rows.SeekGE(prefix); ok && bytes.HasPrefix(rows.Key(), prefix); ok = rows.Next() {
 		owner, board, err := cutPullKey(rows.Key()[len(prefix):])
 		if err != nil {
