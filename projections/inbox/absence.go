@@ -12,16 +12,16 @@ import (
 //
 // [Queries.Explain] fills the set in three steps:
 //
-//  1. It looks at the pin, at the relations of the reader to the owner of the pin and, for a re-pin,
-//     to the owner of the pin that it repeats, and at the items that the reader hides. It adds every
-//     reason that holds among AbsenceNotLiving, AbsenceNotFollowed, AbsenceBoardExcluded,
-//     AbsenceOwnerMuted, AbsenceRepinsHidden, AbsenceBlocked, AbsenceNotSelected,
-//     AbsenceRepinOfMuted, AbsenceRepinOfBlocked, AbsenceRepinOfDeleted and AbsenceHidden.
-//     AbsenceOwnPin, if it holds, replaces all of these except AbsenceNotLiving.
+//  1. It looks at the pin, at the relations of the reader to the owner of the pin and, for a
+//     re-pin, to the owner of the pin that it repeats, and at the items that the reader hides. It
+//     adds every reason that holds among AbsenceNotLiving, AbsenceNotFollowed,
+//     AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden, AbsenceBlocked,
+//     AbsenceNotSelected, AbsenceRepinOfMuted, AbsenceRepinOfBlocked, AbsenceRepinOfDeleted and
+//     AbsenceHidden. AbsenceOwnPin, if it holds, replaces all of these except AbsenceNotLiving.
 //  2. It calls [Feed.HiddenItems], which may add AbsenceItemHidden. It does not do so if the pin
 //     does not live, because the item is not known then.
-//  3. It looks for AbsenceNotRanked and AbsenceItemShown, which depend on the other pins of the feed.
-//     It does so only if the first two steps have found no reason.
+//  3. It looks for AbsenceNotRanked and AbsenceItemShown, which depend on the other pins of the
+//     feed. It does so only if the first two steps have found no reason.
 //
 // Pages use the same code for the first step, and ask the same function in the second, so an
 // explanation and a page cannot disagree about a pin.
@@ -30,12 +30,12 @@ type AbsenceReasons uint16
 // The reasons for an absence.
 const (
 	// AbsenceNotLiving: the pin was never created, or it was deleted, perhaps with its board or its
-	// owner. The rows do not tell these cases apart. Nor do they tell on which board such a pin was.
-	// So AbsenceNotLiving comes with AbsenceNotFollowed only if the reader follows neither the owner
-	// nor any board of the owner, and it never comes with AbsenceBoardExcluded.
+	// owner. The rows do not tell these cases apart. Nor do they tell on which board such a pin
+	// was. So AbsenceNotLiving comes with AbsenceNotFollowed only if the reader follows neither the
+	// owner nor any board of the owner, and it never comes with AbsenceBoardExcluded.
 	AbsenceNotLiving AbsenceReasons = 1 << iota
-	// AbsenceOwnPin: the reader owns the pin, and [Feed.IncludeOwn] is not set. Only AbsenceNotLiving
-	// and AbsenceItemHidden can come with it.
+	// AbsenceOwnPin: the reader owns the pin, and [Feed.IncludeOwn] is not set. Only
+	// AbsenceNotLiving and AbsenceItemHidden can come with it.
 	AbsenceOwnPin
 	// AbsenceNotFollowed: the reader follows neither the owner nor the board of the pin.
 	AbsenceNotFollowed
@@ -56,8 +56,8 @@ const (
 	// not ranked, because it is not among the newest [Feed.MaxRanked] pins of the feed, or because
 	// it is newer than the position whose scores are used.
 	AbsenceNotRanked
-	// AbsenceItemShown: the feed shows only the first pin of each item ([Feed.OnePerItem]), and that
-	// is another pin. AbsenceItemShown can come with AbsenceNotRanked.
+	// AbsenceItemShown: the feed shows only the first pin of each item ([Feed.OnePerItem]), and
+	// that is another pin. AbsenceItemShown can come with AbsenceNotRanked.
 	AbsenceItemShown
 	// AbsenceNotSelected: the feed has [Feed.Only], and the owner is not among the selected owners.
 	AbsenceNotSelected
@@ -88,7 +88,8 @@ type absenceChecker struct {
 	// owners of pins, and the owners of the pins that these repeat. A page has many pins of few
 	// owners.
 	relations map[string]ownerRelation
-	// selected caches the selected owners of a feed with [Feed.Only]. It is nil until they are read.
+	// selected caches the selected owners of a feed with [Feed.Only]. It is nil until they are
+	// read.
 	selected map[string]bool
 }
 
@@ -109,8 +110,8 @@ func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
 }
 
 // reasons returns the reasons why the reader does not see a living pin of an owner, or an empty set
-// if the reader sees the pin. If p is nil, reasons returns the reasons that hold for all pins of the
-// owner. It does not ask [Feed.HiddenItems].
+// if the reader sees the pin. If p is nil, reasons returns the reasons that hold for all pins of
+// the owner. It does not ask [Feed.HiddenItems].
 func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, err error) {
 	if owner == c.feed.Reader && !c.feed.IncludeOwn {
 		return AbsenceOwnPin, nil
@@ -219,8 +220,8 @@ func (c *absenceChecker) hidesOwner(owner string) (bool, error) {
 	return relation.Muted || relation.Blocked, err
 }
 
-// repinReasons returns the reasons why the reader does not see a re-pin that lie in the owner of the
-// repeated pin. They do not depend on who owns the re-pin.
+// repinReasons returns the reasons why the reader does not see a re-pin that lie in the owner of
+// the repeated pin. They do not depend on who owns the re-pin.
 func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error) {
 	switch p.RepinOwner {
 	case "":
@@ -246,8 +247,8 @@ func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error
 
 // hidesItem reports whether the reader hides an item.
 func (c *absenceChecker) hidesItem(item string) (bool, error) {
-	// Most readers hide no items. So read the number of hidden items once, instead of a row for each
-	// pin.
+	// Most readers hide no items. So read the number of hidden items once, instead of a row for
+	// each pin.
 	if !c.hidesKnown {
 		n, err := hiddenItems.CountOf(c.state, c.feed.Reader)
 		if err != nil {
@@ -279,10 +280,10 @@ func (c *absenceChecker) relationTo(user string) (relation ownerRelation, err er
 	return relation, err
 }
 
-// seesBoardOfPin reports whether the reader follows the board of a pin, or follows the owner and has
-// not excluded the board. If p is nil, seesBoardOfPin reports whether the reader follows the owner or
-// any board of the owner. It is needed only if the reader may have relations to single boards of the
-// owner.
+// seesBoardOfPin reports whether the reader follows the board of a pin, or follows the owner and
+// has not excluded the board. If p is nil, seesBoardOfPin reports whether the reader follows the
+// owner or any board of the owner. It is needed only if the reader may have relations to single
+// boards of the owner.
 func (c *absenceChecker) seesBoardOfPin(relation ownerRelation, owner string, p *Pin) (bool, error) {
 	if p == nil {
 		user, err := c.graph.UserFollow(c.feed.Reader, owner)

@@ -102,8 +102,8 @@ func (w *feedIterator) start(from []byte) error {
 	return nil
 }
 
-// readInbox returns the sort keys of the reader's inbox and sets the floor. If there is no inbox, or
-// none that can be read for this view, it returns no sort keys and leaves the floor empty.
+// readInbox returns the sort keys of the reader's inbox and sets the floor. If there is no inbox,
+// or none that can be read for this view, it returns no sort keys and leaves the floor empty.
 func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	if w.queries.cache == nil {
 		return sortKeys
@@ -292,8 +292,8 @@ func (w *feedIterator) recordMerged(sortKey []byte) {
 	w.mergedKeys = append(w.mergedKeys, sortKey)
 }
 
-// close ends the iteration and returns the first error of the merge. If there was none, the reader's
-// inbox learns the sort keys that were merged below the floor.
+// close ends the iteration and returns the first error of the merge. If there was none, the
+// reader's inbox learns the sort keys that were merged below the floor.
 func (w *feedIterator) close() error {
 	if err := w.merge.close(); err != nil || !w.learns {
 		return err

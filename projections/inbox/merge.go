@@ -9,9 +9,9 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// stream is a sorted list of sort keys that a streamMerger reads: those of an inbox, or those of the
-// pins of an outbox. The key of an outbox row has the time and the id of a pin behind the prefix of
-// the outbox. The owner is inserted between the two to get the sort key.
+// stream is a sorted list of sort keys that a streamMerger reads: those of an inbox, or those of
+// the pins of an outbox. The key of an outbox row has the time and the id of a pin behind the
+// prefix of the outbox. The owner is inserted between the two to get the sort key.
 type stream struct {
 	// inboxKeys are the sort keys of an inbox that were not read yet.
 	inboxKeys inboxcache.Iterator
@@ -20,8 +20,8 @@ type stream struct {
 	// owner is the owner of an outbox, in the encoding of keys. It is nil if the stream is an
 	// inbox.
 	owner []byte
-	// buffered are sort keys that were read but not merged yet. The memory may be that of the cache,
-	// so only the slice may be shortened, and nothing may be written to its elements.
+	// buffered are sort keys that were read but not merged yet. The memory may be that of the
+	// cache, so only the slice may be shortened, and nothing may be written to its elements.
 	buffered [][]byte
 	// nextRow is the key at which fill continues to read an outbox behind the buffered sort keys.
 	// There need not be a row with this key. It is nil if there are no more rows.
@@ -62,8 +62,8 @@ func (a *arena) clone(b []byte) []byte { return append(a.alloc(len(b)), b...) }
 // the same sort key, it returns that once. It keeps the streams in a heap, ordered by their next
 // sort keys.
 type streamMerger struct {
-	// rows reads all outboxes: fill moves it to the outbox that it reads. A page may merge thousands
-	// of outboxes, and an iterator for each would take too much memory.
+	// rows reads all outboxes: fill moves it to the outbox that it reads. A page may merge
+	// thousands of outboxes, and an iterator for each would take too much memory.
 	rows projections.Iterator
 	// keys has the memory of the sort keys that are read from rows.
 	keys *arena
@@ -161,7 +161,8 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 	m.fill(s, 1)
 }
 
-// openCachedOutbox opens an outbox whose newest sort keys are cached. It skips sort keys before from.
+// openCachedOutbox opens an outbox whose newest sort keys are cached. It skips sort keys before
+// from.
 func (m *streamMerger) openCachedOutbox(s *stream, from []byte, cached *inboxcache.NewestKeys) {
 	s.buffered = cached.SortKeys
 	for len(s.buffered) > 0 && bytes.Compare(s.buffered[0], from) < 0 {
@@ -246,8 +247,8 @@ func (m *streamMerger) fill(s *stream, n int) {
 		s.buffered = append(s.buffered, sortKey)
 	}
 
-	// Without this check, an outbox that cannot be read would look as if it ended here, and the page
-	// would lack its pins.
+	// Without this check, an outbox that cannot be read would look as if it ended here, and the
+	// page would lack its pins.
 	m.err = m.rows.Error()
 }
 
@@ -301,8 +302,8 @@ func (m *streamMerger) next() []byte {
 	return nil
 }
 
-// advance removes the smallest sort key of all streams, which is the first of the stream on top, and
-// restores the order of the heap.
+// advance removes the smallest sort key of all streams, which is the first of the stream on top,
+// and restores the order of the heap.
 func (m *streamMerger) advance() {
 	s := m.streams[0]
 	s.buffered = s.buffered[1:]
@@ -359,8 +360,8 @@ func (m *streamMerger) Pop() any {
 	return last
 }
 
-// outboxStream returns a stream for the outbox of an owner or, if board is not nil, for the outbox of
-// one of the owner's boards. It reads no rows yet. The keys of the stream are allocated in keys.
+// outboxStream returns a stream for the outbox of an owner or, if board is not nil, for the outbox
+// of one of the owner's boards. It reads no rows yet. The keys of the stream are allocated in keys.
 func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream {
 	s := &stream{}
 	q.scratch = events.AppendID(q.scratch[:0], owner)

@@ -15,8 +15,8 @@ func (q *Queries) readNewest(
 ) (page Page, err error) {
 	page.Top = topCursor(q.state.Cursor().LastTime)
 
-	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound. Newer pins
-	// have smaller sort keys, so the bound leaves out what is as old as its time, or older.
+	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound. Newer
+	// pins have smaller sort keys, so the bound leaves out what is as old as its time, or older.
 	var bound []byte
 	if f.NewerThan != nil {
 		if bound, err = parseTopCursor(f.NewerThan); err != nil {
@@ -60,10 +60,10 @@ func (q *Queries) readNewest(
 
 	var lastSortKey []byte
 	for {
-		// Read one pin more than the page needs, because the page has a cursor of the next page only
-		// if there is a further pin. If HiddenItems may remove some of the pins, read an eighth
-		// more to make up for these. Otherwise a second batch would often be needed, and another
-		// call of HiddenItems costs as much as reading several pins.
+		// Read one pin more than the page needs, because the page has a cursor of the next page
+		// only if there is a further pin. If HiddenItems may remove some of the pins, read an
+		// eighth more to make up for these. Otherwise a second batch would often be needed, and
+		// another call of HiddenItems costs as much as reading several pins.
 		missing := n - len(page.Pins)
 		wanted := missing + 1
 		if f.HiddenItems != nil {
@@ -124,9 +124,9 @@ func (q *Queries) resumeNewest(
 	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// nextBatch returns the next pins that the feed shows, at most n, and their sort keys. The sort keys
-// are valid until the iterator is closed. If bound is not nil, the feed ends before the first sort
-// key that is bound or greater.
+// nextBatch returns the next pins that the feed shows, at most n, and their sort keys. The sort
+// keys are valid until the iterator is closed. If bound is not nil, the feed ends before the first
+// sort key that is bound or greater.
 //
 // nextBatch sets w.ended if it has reached the end of the feed. Only then may it return no pins. It
 // calls [Feed.HiddenItems] with up to n items at a time.
@@ -216,8 +216,8 @@ func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]b
 	return pins[:shown], sortKeys[:shown], nil
 }
 
-// collectItemsBetween adds to items the items of all pins that the feed now has from one sort key to
-// another, both included.
+// collectItemsBetween adds to items the items of all pins that the feed now has from one sort key
+// to another, both included.
 func (q *Queries) collectItemsBetween(
 	ctx context.Context, f *Feed, first, last []byte, items map[string]bool,
 ) (err error) {

@@ -15,12 +15,12 @@ const (
 	// bytes of the last entry's sort key follow. If the feed has OnePerItem, the sort key of the
 	// session's first entry follows that.
 	cursorNewest = 1
-	// cursorTrending begins the cursor of a feed in the order Trending. What follows is the sequence
-	// of the session's position (uvarint), its log time (uvarint), 1 if the last entry has a score
-	// or else 0 (1 byte), the score (8 bytes), and the sort key of the last entry.
+	// cursorTrending begins the cursor of a feed in the order Trending. What follows is the
+	// sequence of the session's position (uvarint), its log time (uvarint), 1 if the last entry has
+	// a score or else 0 (1 byte), the score (8 bytes), and the sort key of the last entry.
 	cursorTrending = 2
-	// cursorTop begins [Page.Top]. A time follows, encoded as in a sort key (8 bytes). Pins that are
-	// newer than this time have smaller sort keys.
+	// cursorTop begins [Page.Top]. A time follows, encoded as in a sort key (8 bytes). Pins that
+	// are newer than this time have smaller sort keys.
 	cursorTop = 3
 	// cursorPins begins the cursor of [Queries.Pins]. The creation time and the id of the last pin
 	// follow, encoded as in the key of an outbox row.

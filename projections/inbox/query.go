@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
-// ErrExpired is returned for a page cursor of the order Trending whose session began longer ago than
-// [SessionLifetime].
+// ErrExpired is returned for a page cursor of the order Trending whose session began longer ago
+// than [SessionLifetime].
 var ErrExpired = errors.New("inbox: the session has expired")
 
 // ErrPageCursor is returned for bytes that are not a page cursor of the list that the caller reads.
@@ -46,13 +46,13 @@ type Pin struct {
 	// empty if the owner of that other pin was deleted.
 	Repin                bool
 	RepinOwner, RepinPin string
-	// Attributes are those of the last event that edited the pin since its creation or, if there was
-	// none, of the event that created the pin.
+	// Attributes are those of the last event that edited the pin since its creation or, if there
+	// was none, of the event that created the pin.
 	Attributes []byte
 	// Created is the time of the event that created the pin.
 	Created events.Micros
-	// Edited is the time of the last event that edited the pin since its creation, or 0 if there was
-	// none.
+	// Edited is the time of the last event that edited the pin since its creation, or 0 if there
+	// was none.
 	Edited events.Micros
 	// Score is the heat of the item. It is 0 except in the order Trending.
 	Score int64
@@ -74,9 +74,9 @@ type Feed struct {
 	OnePerItem bool
 	// Only shows only the pins of owners whom the reader follows with this setting:
 	// [events.SettingNotify] or [events.SettingFavorite]. If there are more than
-	// [MaxSelectedOwners], Only selects those for whose follows the reader changed the settings last.
-	// The feed with SettingNotify is that of the bell, and also leaves out re-pins. 0 shows the pins
-	// of all owners whom the reader follows.
+	// [MaxSelectedOwners], Only selects those for whose follows the reader changed the settings
+	// last. The feed with SettingNotify is that of the bell, and also leaves out re-pins. 0 shows
+	// the pins of all owners whom the reader follows.
 	Only events.FollowSettings
 	// NewerThan is the [Page.Top] of an earlier page. Only pins that are newer than the position of
 	// that page are shown. nil shows all pins. NewerThan is valid in the order Newest only.
@@ -104,16 +104,16 @@ type Page struct {
 	Pins []Pin
 	// Next is the cursor of the next page. It is nil on the last page, and only there.
 	Next PageCursor
-	// Top marks the top of the feed at the position of this page. As [Feed.NewerThan] it selects the
-	// pins that are newer. It is set in the order Newest only.
+	// Top marks the top of the feed at the position of this page. As [Feed.NewerThan] it selects
+	// the pins that are newer. It is set in the order Newest only.
 	Top PageCursor
-	// ReadMarker is the time up to which the reader has read the feed, or 0 if the reader has no read
-	// marker.
+	// ReadMarker is the time up to which the reader has read the feed, or 0 if the reader has no
+	// read marker.
 	ReadMarker events.Micros
 	// OutboxesOpened is how many outboxes were opened for the page, without those that were opened
-	// only to find the items that earlier pages have shown ([Feed.OnePerItem]). It is 0 if the inbox
-	// in memory had all pins of the page, the reader has no pull rows, and the feed does not have
-	// IncludeOwn, for which the reader's own outbox is opened.
+	// only to find the items that earlier pages have shown ([Feed.OnePerItem]). It is 0 if the
+	// inbox in memory had all pins of the page, the reader has no pull rows, and the feed does not
+	// have IncludeOwn, for which the reader's own outbox is opened.
 	OutboxesOpened int
 }
 
@@ -141,10 +141,10 @@ type Queries struct {
 	remoteLookup RemoteLookup
 }
 
-// RemoteLookup answers questions of queries about owners whose rows are not in the state. If it does
-// not know an answer, it records the question and reports that the answer is unknown. The query goes
-// on without the answer, and its result is discarded. The caller then fetches the answers to all
-// recorded questions from other nodes, and runs the query again.
+// RemoteLookup answers questions of queries about owners whose rows are not in the state. If it
+// does not know an answer, it records the question and reports that the answer is unknown. The
+// query goes on without the answer, and its result is discarded. The caller then fetches the
+// answers to all recorded questions from other nodes, and runs the query again.
 type RemoteLookup interface {
 	projections.RemoteLookup
 	// Pin returns a pin, or nil if it does not live. known is false if the answer is unknown.
@@ -158,8 +158,9 @@ type RemoteLookup interface {
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{state: r, graph: graph.NewQueries(r)} }
 
-// CachedQuery returns queries over a view that also use what the store keeps in memory: whom readers
-// follow, the newest pins of outboxes, and inboxes. They give the same answers as those of [Query].
+// CachedQuery returns queries over a view that also use what the store keeps in memory: whom
+// readers follow, the newest pins of outboxes, and inboxes. They give the same answers as those of
+// [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{state: v, graph: graph.NewCachedQueries(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
@@ -180,15 +181,15 @@ func (q *Queries) isRemote(owner string) bool {
 	return q.remoteLookup != nil && !q.remoteLookup.Holds(owner)
 }
 
-// isIncomplete reports whether an answer of another node was missing so far. If so, the result of the
-// query will be discarded.
+// isIncomplete reports whether an answer of another node was missing so far. If so, the result of
+// the query will be discarded.
 func (q *Queries) isIncomplete() bool {
 	return q.remoteLookup != nil && q.remoteLookup.Unresolved()
 }
 
-// Feed returns a page of at most n pins, where n is at least 1. after is the [Page.Next] of the page
-// before; nil means the first page. A page has at least one pin unless the feed has ended. Feed
-// returns [ErrExpired] and [ErrPageCursor] for cursors that it cannot use.
+// Feed returns a page of at most n pins, where n is at least 1. after is the [Page.Next] of the
+// page before; nil means the first page. A page has at least one pin unless the feed has ended.
+// Feed returns [ErrExpired] and [ErrPageCursor] for cursors that it cannot use.
 //
 // In the order Newest, Feed reads a row for each pin of the page, and outboxes: as long as the
 // reader's inbox in memory has the pins, only those that pull rows name, and then each outbox that
@@ -226,8 +227,8 @@ func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	return *found, true, nil
 }
 
-// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another node
-// if the answer is unknown; the result of the query is then discarded ([RemoteLookup]).
+// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another
+// node if the answer is unknown; the result of the query is then discarded ([RemoteLookup]).
 func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if q.isRemote(owner) {
 		p, known := q.remoteLookup.Pin(owner, id)
@@ -302,8 +303,8 @@ func (q *Queries) Pins(
 
 // Outbox returns at most n pins of the outbox of an owner or, if board is not nil, of the outbox of
 // one of the owner's boards, newest first. from is the time and the pin id in the key of the row to
-// begin with, or nil to begin with the newest pin. next is the from of the following pins, or nil if
-// there are none. The rows of the owner must be in the state.
+// begin with, or nil to begin with the newest pin. next is the from of the following pins, or nil
+// if there are none. The rows of the owner must be in the state.
 func (q *Queries) Outbox(
 	ctx context.Context, owner string, board *string, from []byte, n int,
 ) (pins []Pin, next []byte, err error) {
@@ -346,8 +347,8 @@ func (q *Queries) Outbox(
 // publishes events. The fold does not check it.
 const MaxHiddenItems = hiddenitems.Max
 
-// Hiding returns how many items a user hides, and whether the given item is one of them. It reads at
-// most two rows.
+// Hiding returns how many items a user hides, and whether the given item is one of them. It reads
+// at most two rows.
 func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error) {
 	if q.isRemote(user) {
 		total, hides, known := q.remoteLookup.Hiding(user, item)

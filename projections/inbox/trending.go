@@ -11,8 +11,8 @@ import (
 type Heat struct {
 	// At is the position of the view.
 	At events.Cursor
-	// Scores returns the scores as they were at a position, given by its sequence, which must not be
-	// after that of At. The caller must close them.
+	// Scores returns the scores as they were at a position, given by its sequence, which must not
+	// be after that of At. The caller must close them.
 	Scores func(seq uint64) Scores
 }
 
@@ -23,11 +23,11 @@ type Scores interface {
 	Close() error
 }
 
-// readTrending reads a page of a feed in the order Trending. A session is the sequence of pages that
-// a caller reads with the cursors of the pages before. All its pages leave out pins that are newer
-// than the beginning of the session, and use the scores of that time, whatever is played meanwhile.
-// So every pin keeps its place throughout the session (I9). Each page decides anew which pins live
-// and are visible.
+// readTrending reads a page of a feed in the order Trending. A session is the sequence of pages
+// that a caller reads with the cursors of the pages before. All its pages leave out pins that are
+// newer than the beginning of the session, and use the scores of that time, whatever is played
+// meanwhile. So every pin keeps its place throughout the session (I9). Each page decides anew which
+// pins live and are visible.
 //
 // Each page reads and ranks the newest [Feed.MaxRanked] of these pins, and returns the n that come
 // first after the page cursor.
