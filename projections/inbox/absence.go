@@ -227,8 +227,9 @@ func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error
 	case "":
 		return AbsenceRepinOfDeleted, nil
 	case p.Owner, c.feed.Reader:
-		// The caller checks the relation to the owner of the re-pin anyway. And the reader can
-		// neither mute nor block the reader's own account.
+		// If the owner repeats one of their own pins, the caller checks that relation anyway. If
+		// the owner repeats a pin of the reader, there is no relation to check: nobody mutes or
+		// blocks themselves.
 		return 0, nil
 	}
 

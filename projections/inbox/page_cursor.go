@@ -108,13 +108,15 @@ func parseTrendingCursor(cursor PageCursor) (s heatSession, place trendingKey, e
 		return s, place, ErrPageCursor
 	}
 
-	// The flag and the score take 9 bytes.
 	r := fields.Reader{Rest: cursor[1:]}
 	s.seq = r.Uvarint()
 	t := r.Uvarint()
+
+	// The byte that says whether there is a score and the score itself take 9 bytes.
 	if r.Bad || t > math.MaxInt64 || len(r.Rest) < 9 || r.Rest[0] > 1 {
 		return s, place, ErrPageCursor
 	}
+
 	s.time = events.Micros(t)
 	place.scored = r.Rest[0] == 1
 	place.score = int64(binary.BigEndian.Uint64(r.Rest[1:]))

@@ -39,8 +39,8 @@ func (f *Inbox) invalidateOutboxes(owner string) {
 //
 // A backfill, by contrast, drops the inboxes of all readers who follow the owner or any board of
 // the owner. It can change more than the event says: live facts may move the pin to another board,
-// and with the backfill, a live creation that was ignored may count and place the pin at its own
-// time.
+// and a live creation that was ignored may count after the backfill, which puts the pin at the time
+// of that creation.
 //
 // The fold may be committed in steps between followers. If it is then interrupted, the event is
 // folded again from its start. A second delivery of the same pin has no effect.

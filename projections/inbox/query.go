@@ -69,14 +69,15 @@ type Feed struct {
 	Order  Order
 	// IncludeOwn includes the reader's own pins.
 	IncludeOwn bool
-	// OnePerItem shows only the first pin of each item. Each page then costs more than the one
-	// before, because it reads the pins of the earlier pages of the session again.
+	// OnePerItem shows only the first pin of each item. In the order Newest, each page then costs
+	// more than the one before, because it reads the pins of the earlier pages of the session
+	// again.
 	OnePerItem bool
 	// Only shows only the pins of owners whom the reader follows with this setting:
 	// [events.SettingNotify] or [events.SettingFavorite]. If there are more than
 	// [MaxSelectedOwners], Only selects those for whose follows the reader changed the settings
-	// last. The feed with SettingNotify is that of the bell, and also leaves out re-pins. 0 shows
-	// the pins of all owners whom the reader follows.
+	// last. IncludeOwn adds the reader's own pins. The feed with SettingNotify is that of the
+	// bell, and also leaves out re-pins. 0 shows the pins of all owners whom the reader follows.
 	Only events.FollowSettings
 	// NewerThan is the [Page.Top] of an earlier page. Only pins that are newer than the position of
 	// that page are shown. nil shows all pins. NewerThan is valid in the order Newest only.
