@@ -6,6 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/internal/keylist"
 )
 
 // An owner is pulled in a partition if too many users of the partition follow the owner or boards
@@ -150,7 +151,7 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 			return err
 		}
 		if relation.Boards {
-			if err := f.deleteRows(pullKey(nil, c.Follower, c.Owner, nil)); err != nil {
+			if err := f.deletePullRows(pullKey(nil, c.Follower, c.Owner, nil)); err != nil {
 				return err
 			}
 		}
@@ -179,6 +180,24 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 		if err := f.addPullRowIfPulled(c.Follower, c.Owner, &board.Board); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// deletePullRows deletes the pull rows with a prefix. It does so in one step, unlike
+// [Inbox.deleteRows]: after a crash between two steps, the graph would find the follow in its rows
+// and not report the change again, so the pull row of the owner would never be written.
+func (f *Inbox) deletePullRows(prefix []byte) error {
+	var keys keylist.List // nothing may be written while the iterator is open
+	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		keys.Add(it.Key())
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for i := range keys.Len() {
+		f.batch.Delete(keys.At(i))
 	}
 	return nil
 }
