@@ -496,7 +496,11 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 					put(key)
 				}
 				a, b := start(t, ns, newNode("a", "")), start(t, ns, newNode("b", ""))
-				w.waitUntilPlaced(t, "a", "b")
+				// The nodes must have read the table, too: a bucket keeps one value of a key, and a
+				// controller that has not read its first table begins to count revisions again.
+				for _, p := range []*process{w, a, b} {
+					p.waitUntilPlaced(t, "a", "b")
+				}
 				put(nodePrefix + "x")
 				put(nodePrefix + "a") // the node is running and writes its key again
 				before := w.Table().Revision
