@@ -67,7 +67,7 @@ func (q *Queries) readTrending(
 		}
 	}()
 
-	// One pin more than the page needs tells whether there is a next page.
+	// One pin more than the page needs reports whether there is a next page.
 	best := topPins{limit: n + 1}
 
 	// With OnePerItem, the newest pin of each item is ranked. Each page ranks all pins again, so
