@@ -5,6 +5,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
 // AbsenceReasons is a set of reasons, one bit each, why a pin is not in a feed. The empty set means
@@ -79,8 +80,10 @@ type absenceChecker struct {
 	graph *graph.Queries
 	state State
 	feed  *Feed
+	// hidden has the items that the reader hides. It is nil if they are not in memory.
+	hidden *inboxcache.HiddenItems
 	// hidesItems is whether the reader hides any item. It is valid once hidesKnown is set, which is
-	// when the first pin is checked.
+	// when the first pin is checked without hidden.
 	hidesItems, hidesKnown bool
 	// key is memory for keys, reused by each read.
 	key []byte
@@ -248,6 +251,10 @@ func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error
 
 // hidesItem reports whether the reader hides an item.
 func (c *absenceChecker) hidesItem(item string) (bool, error) {
+	if c.hidden != nil {
+		return c.hidden.Contains(item), nil
+	}
+
 	// Most readers hide no items. So read the number of hidden items once, instead of a row for
 	// each pin.
 	if !c.hidesKnown {

@@ -68,12 +68,16 @@ func (w *cacheWorld) fold(t *testing.T, ev events.Event) {
 	}
 }
 
-// change pins, or moves or deletes what was pinned.
+// change pins, or moves or deletes what was pinned, or lets ann hide an item or show it again.
 func (w *cacheWorld) change(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	ev := events.Event{Kind: events.PinCreated, Board: []string{"", "art"}[r.IntN(2)]}
 	n := w.pins
-	switch kind := r.IntN(7); {
+	switch kind := r.IntN(9); {
+	case kind >= 7:
+		item := fmt.Sprint("i", max(0, w.pins-1-r.IntN(20)))
+		w.fold(t, events.Event{Kind: []events.Kind{events.ItemHidden, events.ItemShown}[kind-7], User: "ann", Item: item})
+		return
 	case kind == 6:
 		owner := cacheOwner(r.IntN(cacheOwners))
 		for _, kind := range []events.Kind{events.UserUnfollowed, events.UserFollowed} {

@@ -115,7 +115,7 @@ const explainBatch = 512
 // explainNewest finds the place of a pin in the order Newest, by counting the entries of the feed
 // down to the pin. The caller has checked that the reader may see the pin.
 func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Explanation, err error) {
-	it, err := q.newFeedIterator(f, nil) // nil: from the top
+	it, err := q.newFeedIterator(ctx, f, nil) // nil: from the top
 	if err != nil {
 		return Explanation{}, err
 	}

@@ -62,7 +62,7 @@ type feedIterator struct {
 
 // newFeedIterator returns an iterator over the pins whose sort keys are from or greater. A nil from
 // begins with the newest pin.
-func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
+func (q *Queries) newFeedIterator(ctx context.Context, f *Feed, from []byte) (*feedIterator, error) {
 	if q.remoteLookup != nil && from == nil {
 		// Other nodes may answer at a later position than that of the state, and so with pins that
 		// are newer than the state. Leave these out: [Page.Top] is the time of the state, so a
@@ -70,7 +70,12 @@ func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 		from = appendNewestFirst(nil, q.state.Cursor().LastTime)
 	}
 
-	w := &feedIterator{queries: q, feed: f, checker: newAbsenceChecker(q, f), remainingPins: -1}
+	checker := newAbsenceChecker(q, f)
+	var err error
+	if checker.hidden, err = q.cachedHiddenItems(ctx, f.Reader); err != nil {
+		return nil, err
+	}
+	w := &feedIterator{queries: q, feed: f, checker: checker, remainingPins: -1}
 	w.merge = newStreamMerger(q, &w.keys)
 
 	// The merge has an open iterator, which must be closed after an error, too.
@@ -78,6 +83,36 @@ func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
+}
+
+// cachedHiddenItems returns the items that a reader hides. If the cache lacks them and would keep
+// them, it reads them and lets the cache learn them, which costs as much as one or two pages that
+// read a row for each pin. It returns nil if the caller must read the rows.
+func (q *Queries) cachedHiddenItems(ctx context.Context, reader string) (*inboxcache.HiddenItems, error) {
+	if q.cache == nil {
+		return nil, nil //nolint:nilnil // nothing is in memory
+	}
+	key := events.AppendID(nil, reader)
+	cached, wanted := q.cache.HiddenItems(key, q.version)
+	if cached != nil || !wanted {
+		return cached, nil
+	}
+
+	count, err := hiddenItems.CountOf(q.state, reader)
+	if err != nil || count > inboxcache.MaxHiddenItems {
+		return nil, err
+	}
+	rows, _, err := hiddenItems.Page(ctx, q.state, reader, nil, int(count))
+	if err != nil {
+		return nil, err
+	}
+	items := make([]string, len(rows))
+	for i := range rows {
+		items[i] = rows[i].Item
+	}
+	hidden := q.cache.NewHiddenItems(items)
+	q.cache.LearnHiddenItems(key, q.version, hidden)
+	return hidden, nil
 }
 
 // start opens the streams for the first pins: the inbox and the outboxes that pull rows name, or

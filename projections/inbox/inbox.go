@@ -161,6 +161,9 @@ func (f *Inbox) hideOrShowItem() error {
 			return err
 		}
 	}
+	if inboxes := f.cacheWithInboxes(); inboxes != nil {
+		inboxes.ForgetHiddenItems(events.AppendID(nil, f.ev.User), f.batch.Version())
+	}
 	return f.hidden.Apply(f.ev, f.batch)
 }
 

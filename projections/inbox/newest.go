@@ -28,14 +28,17 @@ func (q *Queries) readNewest(
 	// used with OnePerItem only: shownItems are the items that the session has shown, and
 	// sessionTop is the sort key of its first entry, or nil until there is one.
 	var from, sessionTop []byte
-	shownItems := map[string]bool{}
+	var shownItems map[string]bool
+	if f.OnePerItem {
+		shownItems = make(map[string]bool, min(n, maxBatchAlloc))
+	}
 	if after != nil {
 		if from, sessionTop, err = q.resumeNewest(ctx, f, after, shownItems); err != nil {
 			return Page{}, err
 		}
 	}
 
-	it, err := q.newFeedIterator(f, from)
+	it, err := q.newFeedIterator(ctx, f, from)
 	if err != nil {
 		return Page{}, err
 	}
@@ -221,7 +224,7 @@ func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]b
 func (q *Queries) collectItemsBetween(
 	ctx context.Context, f *Feed, first, last []byte, items map[string]bool,
 ) (err error) {
-	it, err := q.newFeedIterator(f, first)
+	it, err := q.newFeedIterator(ctx, f, first)
 	if err != nil {
 		return err
 	}

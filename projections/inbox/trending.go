@@ -45,7 +45,7 @@ func (q *Queries) readTrending(
 
 	// If newer pins than the session were ranked, new pins would push others out of the MaxRanked
 	// newest between two pages (I9).
-	it, err := q.newFeedIterator(f, appendNewestFirst(nil, session.time))
+	it, err := q.newFeedIterator(ctx, f, appendNewestFirst(nil, session.time))
 	if err != nil {
 		return page, err
 	}

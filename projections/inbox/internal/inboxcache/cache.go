@@ -1,6 +1,7 @@
 package inboxcache
 
 import (
+	"hash/maphash"
 	"sync"
 
 	"github.com/skein-feed/skein/projections"
@@ -21,6 +22,8 @@ type Cache struct {
 
 	relations projections.QueryCache
 	outboxes  *querycache.Set[NewestKeys]
+	// hiddenSeed is the seed of the fingerprints of hidden items.
+	hiddenSeed maphash.Seed
 
 	// mu guards the fields below.
 	mu         sync.Mutex
@@ -44,6 +47,7 @@ func New(shared *querycache.Cache, relations projections.QueryCache, keep int) *
 		shared:     shared,
 		relations:  relations,
 		outboxes:   querycache.NewSet[NewestKeys](shared),
+		hiddenSeed: maphash.MakeSeed(),
 		young:      newGeneration(),
 		old:        newGeneration(),
 	}

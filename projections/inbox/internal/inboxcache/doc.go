@@ -34,6 +34,13 @@
 //   - A reader who begins to follow needs pins that outboxes have already, so the inbox is dropped. The next inbox does not learn from older views.
 //   - A repair changes rows without an event, so all inboxes are dropped. The next inboxes do not learn from older views.
 //
+// # Hidden items
+//
+// An inbox also has the items that its reader hides, if these are at most [MaxHiddenItems], so that
+// a page need not read a row for each pin. The fold names each reader whose hidden items it changes
+// (ForgetHiddenItems), before there is a view with the change. What a page has read before answers
+// neither for views with the change, nor is it learned any more.
+//
 // # Outboxes
 //
 // Pages merge the outboxes of owners who are pulled, and below the floor those of all followees.

@@ -56,12 +56,18 @@ type inbox struct {
 	// may lack a pin that was delivered and is not in the inbox either, because the inbox did not
 	// store it or has trimmed it away.
 	minLearnVersion uint64
+	// hidden has the items that the reader hides in all views of version hiddenVersion or later. It
+	// is nil if no page has read these items since they last changed.
+	hidden *HiddenItems
+	// hiddenVersion is the lowest version of a view that shows every event so far about the items
+	// that the reader hides.
+	hiddenVersion uint64
 }
 
 const (
 	// inboxOverhead estimates the bytes of an inbox and its element of the map, without those of
 	// the reader's id and of the entries.
-	inboxOverhead = 160
+	inboxOverhead = 176
 	// internedKeyOverhead estimates the bytes of an element of sortKeys and one of indexOf, without
 	// those of the sort key itself.
 	internedKeyOverhead = 64
@@ -264,7 +270,7 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 
 	box := c.findAndPromote(reader)
 	if box == nil {
-		box = &inbox{minLearnVersion: c.latestEventVersion}
+		box = &inbox{minLearnVersion: c.latestEventVersion, hiddenVersion: c.latestEventVersion}
 		c.addInbox(reader, box)
 	}
 	if string(from) > box.floor || string(to) <= box.floor || version < box.minLearnVersion {
@@ -341,7 +347,7 @@ func (c *Cache) removeInbox(g *generation, reader []byte) {
 // inboxBytes returns the estimated memory of an inbox, without the sort keys that its entries refer
 // to.
 func inboxBytes(reader []byte, box *inbox) int64 {
-	return inboxOverhead + int64(len(reader)) + entryBytes*int64(cap(box.entries))
+	return inboxOverhead + int64(len(reader)) + entryBytes*int64(cap(box.entries)) + box.hidden.bytes()
 }
 
 // addSortKey returns the index of a sort key in a generation. It adds the sort key if it is not
