@@ -441,6 +441,10 @@ func (c *eventDecoder) readEvent(ev *events.Event, last *deltaBase) {
 	c.pos++
 	ev.Kind = events.Kind(head &^ isBackfill)
 	ev.Backfill = head&isBackfill != 0
+	if !ev.Kind.Valid() {
+		c.fail()
+		return
+	}
 
 	last.seq += c.readUvarint()
 	ev.Seq = last.seq

@@ -156,6 +156,7 @@ func TestFailedWritesAreReported(t *testing.T) {
 func FuzzScattered(f *testing.F) {
 	var last deltaBase
 	f.Add(appendEvent(nil, &events.Event{Kind: events.Served, User: "ann", Items: []string{"7", "i"}, Seq: 3, Time: 5}, 6, &last))
+	f.Add([]byte{isBackfill | 111, 0, 0, 0, 0}) // a kind that does not exist
 	f.Fuzz(func(_ *testing.T, raw []byte) {
 		_ = decodeEvents(raw, func(*events.Event, events.Micros) error { return nil })
 	})
