@@ -190,6 +190,34 @@ func comparePages(t *testing.T, w *cacheWorld) {
 	}
 }
 
+// allLocal is the remote lookup of a node that holds all partitions.
+type allLocal struct{ RemoteLookup }
+
+func (allLocal) Holds(string) bool { return true }
+func (allLocal) Unresolved() bool  { return false }
+
+// TestPagesInClusterLearnOutboxes shows that pages in a cluster, which leave out pins that are newer
+// than the view, keep the newest sort keys of outboxes in memory like other pages.
+func TestPagesInClusterLearnOutboxes(t *testing.T) {
+	w := newCacheWorld(t, 0)
+	for i := range 3 * cacheOwners {
+		w.fold(t, events.Event{Kind: events.PinCreated, User: cacheOwner(i % cacheOwners), Pin: fmt.Sprint("p", i), Item: "i"})
+	}
+	for range 2 { // the first page only counts that the outboxes were looked for
+		v := w.view(t)
+		page, err := CachedQuery(v).WithRemote(allLocal{}).Feed(t.Context(), Feed{Reader: "ann"}, nil, 10)
+		if err != nil || len(page.Pins) != 10 {
+			t.Fatalf("the page has %d pins and error %v, want 10 and none", len(page.Pins), err)
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.knownOutboxes(t); n != cacheOwners {
+		t.Errorf("the outboxes of %d owners are in memory, want %d", n, cacheOwners)
+	}
+}
+
 // TestRepairIsVisibleInCachedOutboxes: a repair of rows is seen at once, at the same position, and
 // only by views that are taken after it.
 func TestRepairIsVisibleInCachedOutboxes(t *testing.T) {

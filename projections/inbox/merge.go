@@ -72,6 +72,9 @@ type streamMerger struct {
 	// version is the version of the view ([projections.View.Version]). It tells the cache which
 	// changes of outboxes the view shows.
 	version uint64
+	// top is the sort key of the log time of the view. No outbox in the view has a sort key before
+	// top, so a merge from there or above begins with the newest pins.
+	top []byte
 	// outboxesToLearn are outboxes that were read from rows for the cache. The cache learns them
 	// only if the merge is closed without an error, because an outbox that could not be read looks
 	// as if it had no more rows.
@@ -103,6 +106,7 @@ func newStreamMerger(q *Queries, keys *arena) *streamMerger {
 		keys:    keys,
 		cache:   q.cache,
 		version: q.version,
+		top:     appendNewestFirst(nil, q.state.Cursor().LastTime),
 	}
 }
 
@@ -150,7 +154,8 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 	// cache has the newest sort keys of an outbox. And an earlier page has looked for the outbox,
 	// because those of a reader who comes once are not worth the memory. An outdated entry shows
 	// this, too.
-	if len(from) == 0 && (outdated || m.cache.CountOutboxMiss(s.owner)) {
+	isFromTop := bytes.Compare(from, m.top) <= 0
+	if isFromTop && (outdated || m.cache.CountOutboxMiss(s.owner)) {
 		m.fill(s, inboxcache.MaxNewestKeys)
 
 		// Copy the keys: those in the arena keep their whole blocks in memory.
