@@ -71,13 +71,15 @@ func (r *reloader[T]) current(now time.Time) *T {
 	return r.value.Load()
 }
 
-// reloadIfChanged loads the files if they have changed. If they cannot be loaded, the previous
-// value stays, and the error is logged once per change. checkMu must be held.
+// reloadIfChanged loads the files if they have changed, or if they could not be loaded since they
+// have changed: the cause may lie outside what sameFiles compares, such as a permission. If they
+// cannot be loaded, the previous value stays, and the error is logged once per change. checkMu must
+// be held.
 func (r *reloader[T]) reloadIfChanged() {
 	found, err := r.statFiles()
 	isUnchanged := err == nil && sameFiles(found, r.lastFiles)
 	isStillMissing := err != nil && r.lastFiles == nil
-	if isUnchanged || isStillMissing {
+	if isStillMissing || isUnchanged && !r.stale.Load() {
 		return
 	}
 	r.lastFiles = found
@@ -88,7 +90,9 @@ func (r *reloader[T]) reloadIfChanged() {
 	}
 	r.stale.Store(err != nil)
 	if err != nil {
-		r.log.Error("not loaded again: the previous one stays in force", "what", r.name, "error", err)
+		if !isUnchanged {
+			r.log.Error("not loaded again: the previous one stays in force", "what", r.name, "error", err)
+		}
 		return
 	}
 	r.value.Store(loaded)

@@ -3,6 +3,7 @@ package access
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -27,15 +28,19 @@ func mustWriteFile(t *testing.T, file, text string) {
 }
 
 // TestChangedFileIsLoadedAgain demands that a file that changes is loaded again once. If it does
-// not load, the previous value stays, and the error is logged once.
+// not load, the previous value stays, the error is logged once, and each check tries again.
 func TestChangedFileIsLoadedAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	mustWriteFile(t, file, "one")
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	loads := 0
+	forbidden := false
 	load := func() (*string, error) {
 		loads++
+		if forbidden {
+			return nil, fs.ErrPermission
+		}
 		data, err := os.ReadFile(file)
 		text := string(data)
 		if err == nil && text != "bad" {
@@ -69,22 +74,36 @@ func TestChangedFileIsLoadedAgain(t *testing.T) {
 	if text := takeLog(); strings.Count(text, "it is bad") != 1 {
 		t.Errorf("the log does not have the error once: %q", text)
 	}
-	expect(afterChecks(4), "longer", 3)
+	expect(afterChecks(4), "longer", 4)
+	if text := takeLog(); text != "" {
+		t.Errorf("the log repeats the error of the file that does not load: %q", text)
+	}
+
+	// The file may not be read, and then it may, without a change of its content.
+	forbidden = true
+	mustWriteFile(t, file, "allowed")
+	expect(afterChecks(5), "longer", 5)
+	if text := takeLog(); strings.Count(text, fs.ErrPermission.Error()) != 1 {
+		t.Errorf("the log does not have one error about the permission: %q", text)
+	}
+	forbidden = false
+	expect(afterChecks(6), "allowed", 6)
+	takeLog()
 
 	// The file is missing, and comes back.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	expect(afterChecks(5), "longer", 3)
+	expect(afterChecks(7), "allowed", 6)
 	if text := takeLog(); strings.Count(text, "level=ERROR") != 1 {
 		t.Errorf("the log does not have one error about the missing file: %q", text)
 	}
-	expect(afterChecks(6), "longer", 3)
+	expect(afterChecks(8), "allowed", 6)
 	if text := takeLog(); text != "" {
 		t.Errorf("the log repeats the error of the missing file: %q", text)
 	}
 	mustWriteFile(t, file, "back")
-	expect(afterChecks(7), "back", 4)
+	expect(afterChecks(9), "back", 7)
 
 	// Another file of the same size and time replaces the file.
 	info, err := os.Stat(file)
@@ -95,7 +114,7 @@ func TestChangedFileIsLoadedAgain(t *testing.T) {
 	if err := errors.Join(os.Chtimes(file+".new", info.ModTime(), info.ModTime()), os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
-	expect(afterChecks(8), "next", 5)
+	expect(afterChecks(10), "next", 8)
 }
 
 func TestUnreadableFilesAreRefused(t *testing.T) {
