@@ -330,7 +330,8 @@ type ReadFeedRequest struct {
 	// to the position of the answer count, and later ones may count, too. Publishing the items of a page as served does not shift the next
 	// page, which continues after the last entry.
 	HideSeen bool `protobuf:"varint,7,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
-	// Show each item only once per session, by the first of its pins in the order.
+	// Show each item only once per session, by the first of its pins in the order. If that pin is deleted meanwhile, a later page may show
+	// another pin of the item.
 	OnePerItem bool `protobuf:"varint,8,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
 	// The position that the answer must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`

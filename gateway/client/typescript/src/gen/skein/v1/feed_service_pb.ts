@@ -88,7 +88,8 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
   hideSeen: boolean;
 
   /**
-   * Show each item only once per session, by the first of its pins in the order.
+   * Show each item only once per session, by the first of its pins in the order. If that pin is deleted meanwhile, a later page may show
+   * another pin of the item.
    *
    * @generated from field: bool one_per_item = 8;
    */
