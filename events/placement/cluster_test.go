@@ -22,30 +22,42 @@ func advance(d time.Duration) { <-time.After(d) }
 // table for all of them, and every process knows it.
 func TestAllProcessesKnowTheSameTable(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		if w.Table().Revision != 0 || len(w.Members()) != 0 {
-			t.Errorf("empty bucket: got members %v and table %d, want none and table 0", w.memberNames(), w.Table().Revision)
+		observer := startProcess(t, ns, nil)
+		if got := observer.Table().Revision; got != 0 {
+			t.Errorf("table of an empty bucket: got revision %d, want 0", got)
 		}
+		if got := observer.memberNames(); len(got) != 0 {
+			t.Errorf("members in an empty bucket: got %v, want none", got)
+		}
+
 		var nodes []*process
 		for _, name := range []string{"b", "a", "c"} {
-			nodes = append(nodes, start(t, ns, newNode(name, "zone-"+name)))
+			nodes = append(nodes, startProcess(t, ns, newNode(name, "zone-"+name)))
 			advance(DefaultRenewEvery)
 		}
 
-		w.waitUntilMembers(t, "a", "b", "c")
-		w.waitUntilPlaced(t, "a", "b", "c")
+		observer.waitUntilMembers(t, "a", "b", "c")
+		observer.waitUntilPlaced(t, "a", "b", "c")
 		advance(time.Minute)
-		want := Place(w.Members(), DefaultCopies)
+
+		// Every process has the table that Place makes, also one that opens the bucket only now.
+		want := Place(observer.Members(), DefaultCopies)
 		want.Revision = 1
-		for _, p := range append(nodes, w, openProcess(t, ns, nil)) {
-			if got := p.Table(); got.Revision != 1 || !equalNodes(&got, &want) || !slices.Equal(p.memberNames(), []string{"a", "b", "c"}) {
-				t.Errorf("process: got members %v and table %d of %v, want a, b and c and table 1 as Place makes it",
-					p.memberNames(), got.Revision, p.nodesWithPartitions())
+		for _, p := range append(nodes, observer, openProcess(t, ns, nil)) {
+			if got := p.memberNames(); !slices.Equal(got, []string{"a", "b", "c"}) {
+				t.Errorf("members for a process: got %v, want a, b and c", got)
+			}
+			if diff := cmp.Diff(want, p.Table()); diff != "" {
+				t.Errorf("table for a process (-want +got):\n%s", diff)
 			}
 		}
 
-		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.LastSeen) > DefaultRenewEvery {
-			t.Errorf("member a: got %+v, want its address, zone, weight 1 and a recent renewal", m)
+		member := observer.member(t, "a")
+		if age := time.Since(member.LastSeen); age > DefaultRenewEvery {
+			t.Errorf("last renewal of a: got %v ago, want at most %v", age, DefaultRenewEvery)
+		}
+		if member.Addr != "a:7411" || member.Zone != "zone-a" || member.Weight != 1 {
+			t.Errorf("member a: got %+v, want address a:7411, zone zone-a and weight 1", member)
 		}
 	})
 }
@@ -55,28 +67,33 @@ func equalNodes(a, b *Table) bool {
 	return slices.EqualFunc(a.Nodes[:], b.Nodes[:], slices.Equal)
 }
 
-// TestAnnouncementSpreadsPartitionsAtOnce checks that other processes learn of the partitions that
-// a node serves at once, and of a new position with the next renewal, without a change.
+// TestAnnouncementSpreadsPartitionsAtOnce checks that other processes learn at once of the partitions
+// that a node serves. They learn of a new position with the next renewal, without a change.
 func TestAnnouncementSpreadsPartitionsAtOnce(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
-		w.waitUntilMembers(t, "a")
-		w.waitUntilPlaced(t, "a")
+		observer := startProcess(t, ns, nil)
+		a := startProcess(t, ns, newNode("a", ""))
+		observer.waitUntilMembers(t, "a")
+		observer.waitUntilPlaced(t, "a")
+
 		advance(DefaultRenewEvery / 4)
 		var serves events.Partitions
 		serves.Add(7)
 		announced := time.Now()
 		a.Announce(Announcement{Serves: serves, Position: "one"})
-		w.waitUntil(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
-		if took := time.Since(announced); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
-			t.Errorf("partitions of a: got them after %v with position %q, want them before the next renewal with position one",
-				took, w.member(t, "a").Position)
+		observer.waitUntil(t, "a serves it", func() bool { return observer.member(t, "a").Serves == serves })
+		if took := time.Since(announced); took >= DefaultRenewEvery/4 {
+			t.Errorf("time until the partitions of a were known: got %v, want less than %v", took, DefaultRenewEvery/4)
 		}
-		changed := w.Changed()
+		if got := observer.member(t, "a").Position; got != "one" {
+			t.Errorf("position of a: got %q, want one", got)
+		}
+
+		changed := observer.Changed()
 		a.Announce(Announcement{Serves: serves, Position: "two"})
 		advance(2 * DefaultRenewEvery)
-		if w.member(t, "a").Position != "two" {
-			t.Errorf("position after a renewal: got %q, want two", w.member(t, "a").Position)
+		if got := observer.member(t, "a").Position; got != "two" {
+			t.Errorf("position after a renewal: got %q, want two", got)
 		}
 		select {
 		case <-changed:
@@ -90,35 +107,47 @@ func TestAnnouncementSpreadsPartitionsAtOnce(t *testing.T) {
 // ReplaceAfter it has no partitions. If it returns, it gets the same partitions again.
 func TestSilentNodeIsReplaced(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		a, b, c := start(t, ns, newNode("a", "")), start(t, ns, newNode("b", "")), start(t, ns, newNode("c", ""))
-		w.waitUntilPlaced(t, "a", "b", "c")
-		before := w.Table()
+		observer := startProcess(t, ns, nil)
+		a := startProcess(t, ns, newNode("a", ""))
+		b := startProcess(t, ns, newNode("b", ""))
+		c := startProcess(t, ns, newNode("c", ""))
+		observer.waitUntilPlaced(t, "a", "b", "c")
+		before := observer.Table()
+
+		// After ExpireAfter the stopped node is silent, and the table is the same.
 		stopped := time.Now()
 		c.stop()
-		w.waitUntilMembers(t, "a", "b")
+		observer.waitUntilMembers(t, "a", "b")
 		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+DefaultRenewEvery {
 			t.Errorf("time until the silent node expired: got %v, want about %v", after, DefaultExpireAfter)
 		}
-		if silent := w.SilentNodes(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].LastSeen) < DefaultExpireAfter {
-			t.Errorf("silent nodes: got %+v, want c", silent)
+		silent := observer.SilentNodes()
+		if len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" {
+			t.Fatalf("silent nodes: got %+v, want c with its address", silent)
 		}
-		if w.Table().Revision != before.Revision {
-			t.Errorf("table after the expiry: got %d, want still %d", w.Table().Revision, before.Revision)
+		if age := time.Since(silent[0].LastSeen); age < DefaultExpireAfter {
+			t.Errorf("last renewal of c: got %v ago, want at least %v", age, DefaultExpireAfter)
 		}
-		w.waitUntilPlaced(t, "a", "b")
+		if observer.Table().Revision != before.Revision {
+			t.Errorf("table after the expiry: got %d, want still %d", observer.Table().Revision, before.Revision)
+		}
+
+		// After ReplaceAfter the node has no partitions, and is forgotten.
+		observer.waitUntilPlaced(t, "a", "b")
 		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultRenewEvery {
 			t.Errorf("time until the silent node was replaced: got %v, want about %v", after, DefaultReplaceAfter)
 		}
-		if silent := w.SilentNodes(); len(silent) != 0 {
+		if silent := observer.SilentNodes(); len(silent) != 0 {
 			t.Errorf("silent nodes after the replacement: got %+v, want none", silent)
 		}
 		if got := openProcess(t, ns, nil).memberNames(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("members for a new process: got %v, want a and b", got)
 		}
-		start(t, ns, newNode("c", ""))
-		w.waitUntilPlaced(t, "a", "b", "c")
-		if after := w.Table(); !equalNodes(&before, &after) || after.Revision != before.Revision+2 {
+
+		// The node returns and gets the same partitions.
+		startProcess(t, ns, newNode("c", ""))
+		observer.waitUntilPlaced(t, "a", "b", "c")
+		if after := observer.Table(); !equalNodes(&before, &after) || after.Revision != before.Revision+2 {
 			t.Errorf("table after the return: got %d, want %d with the nodes of the first one", after.Revision, before.Revision+2)
 		}
 		for _, p := range []*process{a, b} {
@@ -133,11 +162,12 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 // after a restart, until the drain is undone.
 func TestDrainingNodeHasNoPartitions(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		start(t, ns, newNode("a", ""))
-		b := start(t, ns, newNode("b", ""))
-		w.waitUntilPlaced(t, "a", "b")
-		first := w.Table()
+		observer := startProcess(t, ns, nil)
+		startProcess(t, ns, newNode("a", ""))
+		b := startProcess(t, ns, newNode("b", ""))
+		observer.waitUntilPlaced(t, "a", "b")
+		first := observer.Table()
+
 		command := openProcess(t, ns, nil)
 		if err := command.SetDraining(t.Context(), "c", true); !errors.Is(err, ErrUnknownNode) {
 			t.Errorf("drain of an unknown node: got error %v, want %v", err, ErrUnknownNode)
@@ -148,35 +178,42 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 		if err := command.SetDraining(t.Context(), "b", true); err != nil {
 			t.Fatal(err)
 		}
-		w.waitUntilPlaced(t, "a")
-		if !w.member(t, "b").Draining || w.member(t, "a").Draining {
-			t.Errorf("members: got %+v, want only b draining", w.Members())
+		observer.waitUntilPlaced(t, "a")
+		if !observer.member(t, "b").Draining || observer.member(t, "a").Draining {
+			t.Errorf("members: got %+v, want only b draining", observer.Members())
 		}
+
+		// The node still drains after a restart.
 		b.stop()
-		start(t, ns, newNode("b", ""))
+		startProcess(t, ns, newNode("b", ""))
 		advance(time.Minute)
-		if got := w.nodesWithPartitions(); !slices.Equal(got, []string{"a"}) || !w.member(t, "b").Draining {
+		if got := observer.nodesWithPartitions(); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("nodes with partitions after a restart: got %v, want a", got)
+		}
+		if !observer.member(t, "b").Draining {
+			t.Errorf("member b after a restart: got %+v, want it draining", observer.member(t, "b"))
 		}
 
 		// If all nodes drain, the table stays as it is.
 		if err := command.SetDraining(t.Context(), "a", true); err != nil {
 			t.Fatal(err)
 		}
-		w.waitUntil(t, "a drains", func() bool { return w.member(t, "a").Draining })
+		observer.waitUntil(t, "a drains", func() bool { return observer.member(t, "a").Draining })
 		advance(time.Minute)
-		if got := w.nodesWithPartitions(); !slices.Equal(got, []string{"a"}) {
+		if got := observer.nodesWithPartitions(); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("nodes with partitions when all drain: got %v, want a", got)
 		}
+
+		// The drains are undone.
 		for _, name := range []string{"a", "b"} {
 			if err := command.SetDraining(t.Context(), name, false); err != nil {
 				t.Fatal(err)
 			}
 		}
 
-		w.waitUntilPlaced(t, "a", "b")
-		if last := w.Table(); !equalNodes(&first, &last) {
-			t.Errorf("table after the drains: got nodes %v, want those of the first table", w.nodesWithPartitions())
+		observer.waitUntilPlaced(t, "a", "b")
+		if last := observer.Table(); !equalNodes(&first, &last) {
+			t.Errorf("table after the drains: got nodes %v, want those of the first table", observer.nodesWithPartitions())
 		}
 	})
 }
@@ -185,20 +222,25 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 // ErrNameTakenOver, and the newer one keeps the node.
 func TestNewerProcessTakesTheName(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		start(t, ns, newNode("b", ""))
-		older := start(t, ns, newNode("a", ""))
-		w.waitUntilPlaced(t, "a", "b")
-		other := newNode("a", "")
-		other.Addr = "elsewhere:1"
-		newer := start(t, ns, other)
-		if err := older.waitUntilEnded(t); !errors.Is(err, ErrNameTakenOver) || !strings.Contains(err.Error(), other.Addr) {
-			t.Errorf("older process: got error %v, want %v with %q", err, ErrNameTakenOver, other.Addr)
+		observer := startProcess(t, ns, nil)
+		startProcess(t, ns, newNode("b", ""))
+		older := startProcess(t, ns, newNode("a", ""))
+		observer.waitUntilPlaced(t, "a", "b")
+
+		replacement := newNode("a", "")
+		replacement.Addr = "elsewhere:1"
+		newer := startProcess(t, ns, replacement)
+		err := older.waitUntilEnded(t)
+		if !errors.Is(err, ErrNameTakenOver) || !strings.Contains(err.Error(), replacement.Addr) {
+			t.Errorf("older process: got error %v, want %v with %q", err, ErrNameTakenOver, replacement.Addr)
 		}
 
 		advance(2 * DefaultReplaceAfter)
-		if got := w.member(t, "a").Addr; got != other.Addr || w.Table().Revision != 1 {
-			t.Errorf("node a: got address %s and table %d, want %s and table 1", got, w.Table().Revision, other.Addr)
+		if got := observer.member(t, "a").Addr; got != replacement.Addr {
+			t.Errorf("address of node a: got %s, want %s", got, replacement.Addr)
+		}
+		if got := observer.Table().Revision; got != 1 {
+			t.Errorf("table: got revision %d, want 1", got)
 		}
 		newer.stop()
 		if err := newer.waitUntilEnded(t); err != nil {
@@ -212,10 +254,12 @@ func TestNewerProcessTakesTheName(t *testing.T) {
 // new value by then.
 func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		a := start(t, ns, newNode("a", ""))
+		a := startProcess(t, ns, newNode("a", ""))
 		a.waitUntilPlaced(t, "a")
 		put := func(addr string) {
-			value, err := encodeValue(memberValue{V: formatVersion, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1}})
+			value, err := encodeValue(memberValue{
+				V: formatVersion, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,36 +274,46 @@ func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 		snapshot := a.snapshotKey(nodePrefix + "b")
 		a.Cluster.mu.Unlock()
 		put("b:2")
-		for what, err := range map[string]error{"written": a.writeKey(t.Context(), snapshot, []byte("{}")), "deleted": a.deleteKey(t.Context(), snapshot)} {
+
+		errs := map[string]error{
+			"write":  a.writeKey(t.Context(), snapshot, []byte("{}")),
+			"delete": a.deleteKey(t.Context(), snapshot),
+		}
+		for operation, err := range errs {
 			if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-				t.Errorf("key %s with an outdated snapshot: got error %v, want %v", what, err, jetstream.ErrKeyRevisionMismatch)
+				t.Errorf("%s with an outdated snapshot: got error %v, want %v", operation, err, jetstream.ErrKeyRevisionMismatch)
 			}
 		}
 	})
 }
 
-// TestRestartedNodeReturnsWithoutChange restarts a node again and again. The node is back within a
+// TestRestartedNodeReturnsWithoutChange restarts a node several times. The node is back within a
 // renewal, and neither the members nor the table change meanwhile.
 func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		start(t, ns, newNode("b", ""))
-		a := start(t, ns, newNode("a", ""))
-		w.waitUntilPlaced(t, "a", "b")
+		observer := startProcess(t, ns, nil)
+		startProcess(t, ns, newNode("b", ""))
+		a := startProcess(t, ns, newNode("a", ""))
+		observer.waitUntilPlaced(t, "a", "b")
 		for range 3 {
 			a.stop()
 			if err := a.waitUntilEnded(t); err != nil {
 				t.Errorf("end of the node: got error %v, want none", err)
 			}
-			changed := w.Changed()
+
+			changed := observer.Changed()
 			advance(DefaultExpireAfter / 2)
 			began := time.Now()
-			serves := w.member(t, "a").Serves
+
+			// Until the new process has written its key, nothing that it serves counts as announced.
+			serves := observer.member(t, "a").Serves
 			a = openProcess(t, ns, newNode("a", ""))
 			a.Announce(Announcement{Serves: serves})
 			if a.IsAnnounced() {
 				t.Error("partitions that the node served before its restart: got announced, want not yet")
 			}
+
+			// It also serves two more partitions, which depend on the clock of the bubble.
 			serves.Add(uint8(began.Second()))
 			serves.Add(uint8(began.Minute()) + 64)
 			a.Announce(Announcement{Serves: serves})
@@ -273,14 +327,14 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 			}
 
 			a.run(t)
-			w.waitUntil(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
+			observer.waitUntil(t, "a serves it", func() bool { return observer.member(t, "a").Serves == serves })
 			if took := time.Since(began); took > DefaultRenewEvery {
 				t.Errorf("time until the node was back: got %v, want at most %v", took, DefaultRenewEvery)
 			}
 			a.waitUntil(t, "a has read its own partitions", a.IsAnnounced)
 		}
 
-		if got := w.Table().Revision; got != 1 {
+		if got := observer.Table().Revision; got != 1 {
 			t.Errorf("table after the restarts: got %d, want 1", got)
 		}
 	})
@@ -290,24 +344,30 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 // ExpireAfter.
 func TestAnotherNodeTakesTheLease(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		all := []*process{start(t, ns, newNode("a", "")), start(t, ns, newNode("b", "")), start(t, ns, newNode("c", ""))}
-		w.waitUntilPlaced(t, "a", "b", "c")
-		first := w.findController(all...)
+		observer := startProcess(t, ns, nil)
+		var all []*process
+		for _, name := range []string{"a", "b", "c"} {
+			all = append(all, startProcess(t, ns, newNode(name, "")))
+		}
+		observer.waitUntilPlaced(t, "a", "b", "c")
+
+		first := observer.findController(all...)
 		first.stop()
 		stopped := time.Now()
-		for w.findController(all...) == first {
+		for observer.findController(all...) == first {
 			advance(DefaultRenewEvery)
 		}
-		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+2*DefaultRenewEvery {
+		after := time.Since(stopped)
+		if after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+2*DefaultRenewEvery {
 			t.Errorf("time until the lease of the stopped controller was taken: got %v, want about %v", after, DefaultExpireAfter)
 		}
-		second := w.findController(all...)
+
+		second := observer.findController(all...)
 		if second == nil {
 			t.Fatal("controller: got none, want another node")
 		}
 		names := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == first.self.Name })
-		w.waitUntilPlaced(t, names...)
+		observer.waitUntilPlaced(t, names...)
 	})
 }
 
@@ -316,24 +376,28 @@ func TestAnotherNodeTakesTheLease(t *testing.T) {
 // that yet.
 func TestFormerControllerWritesNothing(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		a, b := start(t, ns, newNode("a", "")), start(t, ns, newNode("b", ""))
-		w.waitUntilPlaced(t, "a", "b")
-		old := w.findController(a, b)
+		observer := startProcess(t, ns, nil)
+		a := startProcess(t, ns, newNode("a", ""))
+		b := startProcess(t, ns, newNode("b", ""))
+		observer.waitUntilPlaced(t, "a", "b")
+
+		old := observer.findController(a, b)
 		old.setCut(true)
-		for w.findController(a, b) == old {
+		for observer.findController(a, b) == old {
 			advance(DefaultRenewEvery)
 		}
 		old.stop()
 
 		// The table changes while the old controller is cut off.
-		start(t, ns, newNode("c", ""))
-		w.waitUntil(t, "c has partitions", func() bool { return slices.Contains(w.nodesWithPartitions(), "c") })
-		newTable := w.Table()
+		startProcess(t, ns, newNode("c", ""))
+		observer.waitUntil(t, "c has partitions", func() bool { return slices.Contains(observer.nodesWithPartitions(), "c") })
+		newTable := observer.Table()
 		old.setCut(false)
 		for old.nc.Status().String() != "CONNECTED" {
 			advance(time.Second)
 		}
+
+		// The old controller must learn from its attempts that another node has the lease.
 		old.Cluster.mu.Lock()
 		old.bucketState.tableStored = false // so that a new table seems to be due
 		old.Cluster.mu.Unlock()
@@ -343,8 +407,9 @@ func TestFormerControllerWritesNothing(t *testing.T) {
 		if err := old.writeTable(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		advance(DefaultRenewEvery)
-		if got := w.Table(); got.Revision != newTable.Revision || !equalNodes(&got, &newTable) {
+		if got := observer.Table(); got.Revision != newTable.Revision || !equalNodes(&got, &newTable) {
 			t.Errorf("table: got %d, want still %d", got.Revision, newTable.Revision)
 		}
 	})
@@ -355,46 +420,52 @@ func TestFormerControllerWritesNothing(t *testing.T) {
 // meanwhile.
 func TestUnreachableBucketChangesNothing(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w, quiet := start(t, ns, nil), start(t, ns, nil)
-		a, b := start(t, ns, newNode("a", "")), start(t, ns, newNode("b", ""))
-		w.waitUntilPlaced(t, "a", "b")
-		changed := w.Changed()
-		w.setCut(true)
+		observer := startProcess(t, ns, nil)
+		quiet := startProcess(t, ns, nil)
+		a := startProcess(t, ns, newNode("a", ""))
+		b := startProcess(t, ns, newNode("b", ""))
+		observer.waitUntilPlaced(t, "a", "b")
+
+		// One process is cut off, and then all of them.
+		changed := observer.Changed()
+		observer.setCut(true)
 		advance(5 * time.Minute)
-		if got := w.memberNames(); !slices.Equal(got, []string{"a", "b"}) {
+		if got := observer.memberNames(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("members for the process that is cut off: got %v, want a and b", got)
 		}
 		for _, p := range []*process{a, b, quiet} {
 			p.setCut(true)
 		}
 		advance(5 * time.Minute)
-		for _, p := range []*process{w, a, b, quiet} {
+		for _, p := range []*process{observer, a, b, quiet} {
 			p.setCut(false)
 		}
 		advance(5 * time.Minute)
 		select {
 		case <-changed:
-			t.Errorf("after the outage: got a change to members %v and table %d, want none", w.memberNames(), w.Table().Revision)
+			t.Errorf("after the outage: got a change to members %v and table %d, want none", observer.memberNames(), observer.Table().Revision)
 		default:
 		}
 
-		if got := w.member(t, "a").LastSeen; time.Since(got) > 2*DefaultRenewEvery {
+		if got := observer.member(t, "a").LastSeen; time.Since(got) > 2*DefaultRenewEvery {
 			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(got), 2*DefaultRenewEvery)
 		}
 
 		// A process that was cut off learns afterwards what has changed meanwhile.
-		w.setCut(true)
+		observer.setCut(true)
 		b.stop()
 		quiet.waitUntilMembers(t, "a")
 		advance(time.Minute)
-		w.setCut(false)
-		w.waitUntilMembers(t, "a")
-		w.waitUntilPlaced(t, "a")
+		observer.setCut(false)
+		observer.waitUntilMembers(t, "a")
+		observer.waitUntilPlaced(t, "a")
 		advance(DefaultRenewEvery)
-		for _, p := range []*process{w, a, quiet} {
+
+		// Each outage was logged once.
+		for _, p := range []*process{observer, a, quiet} {
 			p.stop()
 		}
-		for p, outages := range map[*process]int{w: 2, a: 1, quiet: 1} {
+		for p, outages := range map[*process]int{observer: 2, a: 1, quiet: 1} {
 			lines := p.log.String()
 			begins, ends := strings.Count(lines, "the bucket cannot be"), strings.Count(lines, "in reach again")
 			if begins != outages || ends != outages {
@@ -402,20 +473,21 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 			}
 		}
 
-		w.setCut(true)
+		// Open waits for a short outage to end, and fails after a long one.
+		observer.setCut(true)
 		opened := make(chan error, 1)
 		go func() {
-			_, err := Open(t.Context(), Options{JS: w.js, LogID: testLog})
+			_, err := Open(t.Context(), Options{JS: observer.js, LogID: testLog})
 			opened <- err
 		}()
 
 		advance(openTimeout / 2)
-		w.setCut(false)
+		observer.setCut(false)
 		if err := <-opened; err != nil {
 			t.Errorf("Open while the server is out of reach for a moment: got error %v, want none", err)
 		}
-		w.setCut(true)
-		if _, err := Open(t.Context(), Options{JS: w.js, LogID: testLog}); err == nil {
+		observer.setCut(true)
+		if _, err := Open(t.Context(), Options{JS: observer.js, LogID: testLog}); err == nil {
 			t.Error("Open without a server: got no error, want one")
 		}
 	})
@@ -425,8 +497,9 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 // succeeded without an answer. The node learns of them from the watch and keeps renewing.
 func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
-		w.waitUntilPlaced(t, "a")
+		observer := startProcess(t, ns, nil)
+		a := startProcess(t, ns, newNode("a", ""))
+		observer.waitUntilPlaced(t, "a")
 		for _, key := range []string{nodePrefix + "a", leaseKey, tableKey} {
 			entry, err := a.kv.Get(t.Context(), key)
 			if err != nil {
@@ -438,7 +511,7 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 		}
 
 		advance(DefaultReplaceAfter)
-		if m := w.member(t, "a"); time.Since(m.LastSeen) > DefaultRenewEvery {
+		if m := observer.member(t, "a"); time.Since(m.LastSeen) > DefaultRenewEvery {
 			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(m.LastSeen), DefaultRenewEvery)
 		}
 	})
@@ -448,30 +521,38 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 // and the same table, which gets the next revision.
 func TestDeletedBucketIsRestored(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		for _, p := range []*process{start(t, ns, newNode("a", "")), start(t, ns, newNode("b", "")), w} {
+		observer := startProcess(t, ns, nil)
+		for _, p := range []*process{startProcess(t, ns, newNode("a", "")), startProcess(t, ns, newNode("b", "")), observer} {
 			p.waitUntilPlaced(t, "a", "b")
 		}
-		before := w.Table()
-		if err := w.js.DeleteKeyValue(t.Context(), w.bucketName()); err != nil {
+
+		before := observer.Table()
+		if err := observer.js.DeleteKeyValue(t.Context(), observer.bucketName()); err != nil {
 			t.Fatal(err)
 		}
-		w.waitUntil(t, "another table", func() bool { return w.Table().Revision > before.Revision })
+
+		observer.waitUntil(t, "another table", func() bool { return observer.Table().Revision > before.Revision })
 		advance(2 * DefaultRenewEvery) // each node has written its key
-		if after := w.Table(); !equalNodes(&before, &after) || !slices.Equal(w.memberNames(), []string{"a", "b"}) {
-			t.Errorf("after the bucket was restored: got members %v and table %d of %v, want a and b and the nodes of the first table",
-				w.memberNames(), after.Revision, w.nodesWithPartitions())
+		if diff := cmp.Diff(before.Nodes, observer.Table().Nodes); diff != "" {
+			t.Errorf("nodes of the restored table (-want +got):\n%s", diff)
 		}
-		if got := openProcess(t, ns, nil); !slices.Equal(got.memberNames(), []string{"a", "b"}) || got.Table().Revision != before.Revision+1 {
-			t.Errorf("restored bucket for a new process: got members %v and table %d, want a and b and table %d",
-				got.memberNames(), got.Table().Revision, before.Revision+1)
+		if got := observer.memberNames(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("members after the bucket was restored: got %v, want a and b", got)
+		}
+
+		newProcess := openProcess(t, ns, nil)
+		if got := newProcess.memberNames(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("members for a new process: got %v, want a and b", got)
+		}
+		if got, want := newProcess.Table().Revision, before.Revision+1; got != want {
+			t.Errorf("table for a new process: got revision %d, want %d", got, want)
 		}
 
 		// A deleted table is written again, too.
-		if err := w.kv.Delete(t.Context(), tableKey); err != nil {
+		if err := observer.kv.Delete(t.Context(), tableKey); err != nil {
 			t.Fatal(err)
 		}
-		w.waitUntil(t, "a table again", func() bool { return w.Table().Revision == before.Revision+2 })
+		observer.waitUntil(t, "a table again", func() bool { return observer.Table().Revision == before.Revision+2 })
 	})
 }
 
@@ -481,12 +562,12 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 	for _, value := range []string{"?", `{"v":2}`} {
 		t.Run(value, func(t *testing.T) {
 			runInBubble(t, func(t *testing.T, ns *server.Server) {
-				w := start(t, ns, nil)
+				observer := startProcess(t, ns, nil)
 				put := func(key string) {
 					t.Helper()
-					w.Cluster.mu.Lock()
-					kv := w.kv // the watch may replace it
-					w.Cluster.mu.Unlock()
+					observer.Cluster.mu.Lock()
+					kv := observer.kv // the watch may replace it
+					observer.Cluster.mu.Unlock()
 					if _, err := kv.Put(t.Context(), key, []byte(value)); err != nil {
 						t.Fatal(err)
 					}
@@ -495,24 +576,32 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 				for _, key := range []string{nodePrefix + "x", drainPrefix + "x", leaseKey, tableKey, nodePrefix + "a"} {
 					put(key)
 				}
-				a, b := start(t, ns, newNode("a", "")), start(t, ns, newNode("b", ""))
+				a := startProcess(t, ns, newNode("a", ""))
+				b := startProcess(t, ns, newNode("b", ""))
+
 				// The nodes must have read the table, too: a bucket keeps one value of a key, and a
 				// controller that has not read its first table begins to count revisions again.
-				for _, p := range []*process{w, a, b} {
+				for _, p := range []*process{observer, a, b} {
 					p.waitUntilPlaced(t, "a", "b")
 				}
+
+				// The running node writes its key again, and the controller writes the table again.
 				put(nodePrefix + "x")
-				put(nodePrefix + "a") // the node is running and writes its key again
-				before := w.Table().Revision
-				put(tableKey) // the controller writes the table again
-				w.waitUntil(t, "another table", func() bool { return w.Table().Revision > before })
+				put(nodePrefix + "a")
+				before := observer.Table().Revision
+				put(tableKey)
+				observer.waitUntil(t, "another table", func() bool { return observer.Table().Revision > before })
 				advance(time.Minute)
-				if diff := cmp.Diff([]string{drainPrefix + "x", nodePrefix + "x"}, w.UnreadableKeys()); diff != "" {
+				if diff := cmp.Diff([]string{drainPrefix + "x", nodePrefix + "x"}, observer.UnreadableKeys()); diff != "" {
 					t.Errorf("unreadable keys (-want +got):\n%s", diff)
 				}
-				for _, p := range []*process{w, a, b} {
-					if !slices.Equal(p.memberNames(), []string{"a", "b"}) || !slices.Equal(p.nodesWithPartitions(), []string{"a", "b"}) {
-						t.Errorf("process: got members %v and table of %v, want a and b in both", p.memberNames(), p.nodesWithPartitions())
+
+				for _, p := range []*process{observer, a, b} {
+					if got := p.memberNames(); !slices.Equal(got, []string{"a", "b"}) {
+						t.Errorf("members for a process: got %v, want a and b", got)
+					}
+					if got := p.nodesWithPartitions(); !slices.Equal(got, []string{"a", "b"}) {
+						t.Errorf("nodes in the table of a process: got %v, want a and b", got)
 					}
 					p.stop()
 					if err := p.waitUntilEnded(t); err != nil {
@@ -520,8 +609,8 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 					}
 				}
 
-				if got := strings.Count(w.log.String(), "key=node.x "); got != 1 {
-					t.Errorf("log lines about node.x: got %d, want 1:\n%s", got, w.log)
+				if got := strings.Count(observer.log.String(), "key=node.x "); got != 1 {
+					t.Errorf("log lines about node.x: got %d, want 1:\n%s", got, observer.log)
 				}
 			})
 		})
@@ -530,23 +619,25 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 
 // TestOpenRejectsInvalidOptions opens clusters with options that cannot work.
 func TestOpenRejectsInvalidOptions(t *testing.T) {
-	for _, o := range []Options{
-		{},
-		{LogID: "a.b"},
-		{LogID: "x", Copies: -1},
-		{LogID: "x", BucketReplicas: -1},
-		{LogID: "x", RenewEvery: -1},
-		{LogID: "x", RenewEvery: 10 * time.Second},
-		{LogID: "x", ReplaceAfter: time.Second},
-		{LogID: "x", Self: &Member{Addr: "a:1"}},
-		{LogID: "x", Self: &Member{Name: strings.Repeat("a", 65), Addr: "a:1"}},
-		{LogID: "x", Self: &Member{Name: "a/b", Addr: "a:1"}},
-		{LogID: "x", Self: &Member{Name: "a", Addr: "a"}},
-		{LogID: "x", Self: &Member{Name: "a", Addr: "a:1", Weight: -1}},
+	for name, o := range map[string]Options{
+		"no log":                        {},
+		"log id with a dot":             {LogID: "a.b"},
+		"negative number of copies":     {LogID: "x", Copies: -1},
+		"negative number of replicas":   {LogID: "x", BucketReplicas: -1},
+		"negative renewal period":       {LogID: "x", RenewEvery: -1},
+		"expiry within three renewals":  {LogID: "x", RenewEvery: 10 * time.Second},
+		"replacement before the expiry": {LogID: "x", ReplaceAfter: time.Second},
+		"node without a name":           {LogID: "x", Self: &Member{Addr: "a:1"}},
+		"node with a long name":         {LogID: "x", Self: &Member{Name: strings.Repeat("a", 65), Addr: "a:1"}},
+		"node with a slash in its name": {LogID: "x", Self: &Member{Name: "a/b", Addr: "a:1"}},
+		"address without a port":        {LogID: "x", Self: &Member{Name: "a", Addr: "a"}},
+		"negative weight":               {LogID: "x", Self: &Member{Name: "a", Addr: "a:1", Weight: -1}},
 	} {
-		if _, err := Open(t.Context(), o); err == nil {
-			t.Errorf("Open with %+v: got no error, want one", o)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := Open(t.Context(), o); err == nil {
+				t.Errorf("Open with %+v: got no error, want one", o)
+			}
+		})
 	}
 }
 
@@ -570,15 +661,15 @@ func TestClusterWorksWithBucketOnDisk(t *testing.T) {
 		all = append(all, p)
 	}
 
-	w := all[0]
-	info, err := w.js.Stream(ctx, "KV_skein-cluster-"+testLog)
+	observer := all[0]
+	info, err := observer.js.Stream(ctx, "KV_skein-cluster-"+testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := info.CachedInfo().Config; got.Storage != jetstream.FileStorage || got.MaxMsgsPerSubject != 1 || got.MaxAge != 0 {
 		t.Errorf("bucket: got %+v, want one value per key, on disk, without expiry", got)
 	}
-	w.waitUntilPlaced(t, "a", "b", "c")
+	observer.waitUntilPlaced(t, "a", "b", "c")
 	all[3].stop()
-	w.waitUntilPlaced(t, "a", "b")
+	observer.waitUntilPlaced(t, "a", "b")
 }

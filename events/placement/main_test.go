@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,9 +49,8 @@ func runInBubble(t *testing.T, test func(t *testing.T, ns *server.Server)) {
 // createBucket creates the bucket of the cluster.
 func createBucket(t *testing.T, ns *server.Server, storage jetstream.StorageType) {
 	t.Helper()
-	if _, err := connect(t, ns).js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
-		Bucket: "skein-cluster-" + testLog, Storage: storage,
-	}); err != nil {
+	kv := jetstream.KeyValueConfig{Bucket: "skein-cluster-" + testLog, Storage: storage}
+	if _, err := connect(t, ns).js.CreateKeyValue(t.Context(), kv); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,8 +59,8 @@ func createBucket(t *testing.T, ns *server.Server, storage jetstream.StorageType
 func startServer(t *testing.T) *server.Server {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{
-		DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), DisableShortFirstPing: true,
-		JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 1 << 40,
+		DontListen: true, NoSigs: true, NoLog: true, DisableShortFirstPing: true,
+		JetStream: true, StoreDir: t.TempDir(), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 1 << 40,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,8 @@ func (l *cuttableConn) InProcessConn() (net.Conn, error) {
 	return conn, err
 }
 
-// setCut cuts the connection, or allows the client to reconnect.
+// setCut cuts the connection, or allows the client to reconnect. In both cases it closes the
+// connections that exist.
 func (l *cuttableConn) setCut(down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,8 +161,8 @@ func openProcess(t *testing.T, ns *server.Server, self *Member) *process {
 	return p
 }
 
-// start opens a cluster and runs it until it is stopped, or the test ends.
-func start(t *testing.T, ns *server.Server, self *Member) *process {
+// startProcess opens a cluster and runs it until it is stopped, or the test ends.
+func startProcess(t *testing.T, ns *server.Server, self *Member) *process {
 	t.Helper()
 	p := openProcess(t, ns, self)
 	p.run(t)
@@ -193,7 +194,8 @@ func (p *process) waitUntilEnded(t *testing.T) error {
 	}
 }
 
-// waitUntil waits until a condition holds that depends on members and table.
+// waitUntil waits until a condition holds that depends on members and table. what describes the
+// condition in the failure.
 func (p *process) waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Hour)
@@ -241,13 +243,15 @@ func (p *process) nodesWithPartitions() []string {
 // waitUntilMembers waits until these are the members.
 func (p *process) waitUntilMembers(t *testing.T, names ...string) {
 	t.Helper()
-	p.waitUntil(t, "these members", func() bool { return slices.Equal(p.memberNames(), names) })
+	p.waitUntil(t, "the members are "+strings.Join(names, ", "), func() bool { return slices.Equal(p.memberNames(), names) })
 }
 
 // waitUntilPlaced waits until exactly these nodes have partitions.
 func (p *process) waitUntilPlaced(t *testing.T, names ...string) {
 	t.Helper()
-	p.waitUntil(t, "these names in the table", func() bool { return slices.Equal(p.nodesWithPartitions(), names) })
+	p.waitUntil(t, "exactly these nodes have partitions: "+strings.Join(names, ", "), func() bool {
+		return slices.Equal(p.nodesWithPartitions(), names)
+	})
 }
 
 // findController returns which of the processes has the lease, as far as p knows, or nil.

@@ -11,17 +11,17 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// drawNodes returns a generator of up to most nodes with different names, in up to so many zones
-// and with weights from 1 to weights.
-func drawNodes(most, zones, weights int) *rapid.Generator[[]Member] {
+// drawNodes returns a generator of up to maxNodes nodes with different names, in up to zones zones
+// and with weights from 1 to maxWeight.
+func drawNodes(maxNodes, zones, maxWeight int) *rapid.Generator[[]Member] {
 	node := rapid.Custom(func(t *rapid.T) Member {
 		return Member{
 			Name:   rapid.StringMatching(`[a-z0-9-]{1,12}`).Draw(t, "name"),
 			Zone:   fmt.Sprint("zone-", rapid.IntRange(1, zones).Draw(t, "zone")),
-			Weight: rapid.IntRange(1, weights).Draw(t, "weight"),
+			Weight: rapid.IntRange(1, maxWeight).Draw(t, "weight"),
 		}
 	})
-	return rapid.SliceOfNDistinct(node, 1, most, func(m Member) string { return m.Name })
+	return rapid.SliceOfNDistinct(node, 1, maxNodes, func(m Member) string { return m.Name })
 }
 
 // TestPlaceSpreadsOverNodesAndZones checks that each partition is on as many different nodes, and
@@ -32,14 +32,17 @@ func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 		nodes := drawNodes(8, 4, 5).Draw(t, "nodes")
 		copies := rapid.IntRange(1, 4).Draw(t, "copies")
 		table := Place(nodes, copies)
+
 		zoneOf := map[string]string{}
 		zones := map[string]bool{}
 		for _, m := range nodes {
 			zoneOf[m.Name] = m.Zone
 			zones[m.Zone] = true
 		}
+
 		for p, names := range table.Nodes {
-			usedNodes, usedZones := map[string]bool{}, map[string]bool{}
+			usedNodes := map[string]bool{}
+			usedZones := map[string]bool{}
 			for _, name := range names {
 				usedNodes[name] = true
 				usedZones[zoneOf[name]] = true
@@ -66,7 +69,9 @@ func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 		nodes := drawNodes(8, 3, 5).Draw(t, "nodes")
 		copies := rapid.IntRange(1, 4).Draw(t, "copies")
 		added := nodes[len(nodes)-1]
-		before, after := Place(nodes[:len(nodes)-1], copies), Place(nodes, copies)
+		before := Place(nodes[:len(nodes)-1], copies)
+		after := Place(nodes, copies)
+
 		for p, names := range after.Nodes {
 			for _, name := range names {
 				if name != added.Name && !slices.Contains(before.Nodes[p], name) {
@@ -88,15 +93,20 @@ func TestPlaceFollowsWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 1, 3).Draw(t, "nodes")
 		copies := rapid.IntRange(1, 3).Draw(t, "copies")
-		if copies > 1 { // the second node of a partition differs from the first, so the shares are exact only for equal weights
+
+		// The second node of a partition differs from the first, so the shares are exact only for equal
+		// weights.
+		if copies > 1 {
 			for i := range nodes {
 				nodes[i].Weight = 2
 			}
 		}
-		all := 0
+
+		totalWeight := 0
 		for _, m := range nodes {
-			all += m.Weight
+			totalWeight += m.Weight
 		}
+
 		table := Place(nodes, copies)
 		for _, m := range nodes {
 			got := 0
@@ -106,7 +116,7 @@ func TestPlaceFollowsWeights(t *testing.T) {
 				}
 			}
 
-			share := min(1, float64(copies*m.Weight)/float64(all))
+			share := min(1, float64(copies*m.Weight)/float64(totalWeight))
 			want := share * events.NumPartitions
 			deviation := math.Sqrt(events.NumPartitions * share * (1 - share))
 			if math.Abs(float64(got)-want) > 6*deviation+1 {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// stateFixture is a state that gets entries at times and revisions that it counts.
+// stateFixture is a state to which a test applies entries, with a clock and a revision that the
+// fixture advances.
 type stateFixture struct {
 	*bucketState
 
@@ -20,14 +21,17 @@ func newStateFixture(t *testing.T) *stateFixture {
 	return &stateFixture{bucketState: newBucketState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
 }
 
-// renew applies the renewal of a node, so long after the last entry, and returns what
-// [bucketState.apply] returns.
+// renew advances the clock, applies the renewal of a node and returns what [bucketState.apply]
+// returns.
 func (b *stateFixture) renew(after time.Duration, name string) bool {
 	b.t.Helper()
-	value, err := encodeValue(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Announcement: Announcement{Position: b.now.String()}}})
+	value, err := encodeValue(memberValue{V: 1, Member: Member{
+		Name: name, Addr: "a:1", Weight: 1, Announcement: Announcement{Position: b.now.String()},
+	}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
+
 	b.now = b.now.Add(after)
 	b.revision++
 	changed, err := b.apply(entry{key: nodePrefix + name, value: value, revision: b.revision}, b.now)
@@ -45,12 +49,14 @@ func (b *stateFixture) aliveNames() (names []string) {
 	return names
 }
 
-// TestMemberExpiresWhenOthersRenew checks that a member expires when other members have renewed for
-// the time to expire without it.
+// TestMemberExpiresWhenOthersRenew checks that a member expires when the other members have renewed
+// without it for the time to expire.
 func TestMemberExpiresWhenOthersRenew(t *testing.T) {
 	b := newStateFixture(t)
-	if !b.renew(0, "a") || !b.renew(0, "b") {
-		t.Error("new members: got no change, want one each")
+	for _, name := range []string{"a", "b"} {
+		if !b.renew(0, name) {
+			t.Errorf("new member %s: got no change, want one", name)
+		}
 	}
 	for range 9 {
 		if b.renew(2*time.Second, "b") {
@@ -58,15 +64,25 @@ func TestMemberExpiresWhenOthersRenew(t *testing.T) {
 		}
 	}
 
-	if !b.renew(2*time.Second, "b") || !slices.Equal(b.aliveNames(), []string{"b"}) || len(b.silentNodes(21*time.Second)) != 0 {
-		t.Errorf("members after 20 s: got %v, want b", b.aliveNames())
+	if !b.renew(2*time.Second, "b") {
+		t.Error("renewal after 20 s: got no change, want a expired")
+	}
+	if got := b.aliveNames(); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("members after 20 s: got %v, want b", got)
+	}
+	if got := b.silentNodes(21 * time.Second); len(got) != 0 {
+		t.Errorf("nodes that are silent for 21 s after 20 s: got %v, want none", got)
 	}
 	b.renew(time.Second, "b")
 	if got := b.silentNodes(21 * time.Second); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("silent nodes after 21 s: got %v, want a", got)
+		t.Errorf("nodes that are silent for 21 s after 21 s: got %v, want a", got)
 	}
-	if !b.renew(0, "a") || len(b.silentNodes(time.Second)) != 0 {
-		t.Error("renewal of the expired node: got no change or still a silent node, want it back")
+
+	if !b.renew(0, "a") {
+		t.Error("renewal of the expired node: got no change, want one")
+	}
+	if got := b.silentNodes(time.Second); len(got) != 0 {
+		t.Errorf("silent nodes after the renewal: got %v, want none", got)
 	}
 }
 
@@ -91,8 +107,8 @@ func TestSilenceOfAllNodesExpiresNone(t *testing.T) {
 	}
 }
 
-// TestOldEntriesAreIgnored applies entries that were seen before. A watch that begins again
-// delivers them, or a replica that lags.
+// TestOldEntriesAreIgnored applies entries that were seen before, which a watch that begins again or
+// a replica that lags delivers.
 func TestOldEntriesAreIgnored(t *testing.T) {
 	b := newStateFixture(t)
 	b.renew(0, "a")
@@ -101,7 +117,9 @@ func TestOldEntriesAreIgnored(t *testing.T) {
 	for range 20 {
 		b.now = b.now.Add(2 * time.Second)
 		for _, old := range []entry{
-			{key: "node.a", revision: 1, value: []byte("{}")}, {key: "node.a", revision: 3}, {key: "node.b", revision: 2, deleted: true},
+			{key: "node.a", revision: 1, value: []byte("{}")},
+			{key: "node.a", revision: 3},
+			{key: "node.b", revision: 2, deleted: true},
 		} {
 			if changed, err := b.apply(old, b.now); changed || err != nil {
 				t.Errorf("old entry %+v: got change %v and error %v, want none", old, changed, err)
@@ -109,13 +127,20 @@ func TestOldEntriesAreIgnored(t *testing.T) {
 		}
 	}
 
-	if b.writeClock != 0 || !slices.Equal(b.aliveNames(), []string{"a", "b"}) {
-		t.Errorf("after old entries: got write clock %v and members %v, want 0 and a and b", b.writeClock, b.aliveNames())
+	if b.writeClock != 0 {
+		t.Errorf("write clock after old entries: got %v, want 0", b.writeClock)
+	}
+	if got := b.aliveNames(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("members after old entries: got %v, want a and b", got)
 	}
 
 	// Keys that only a later version knows are ignored.
-	if changed, err := b.apply(entry{key: "other.a", revision: 9, value: []byte("?")}, b.now); changed || err != nil || len(b.unreadable) != 0 {
-		t.Errorf("unknown key: got change %v, error %v and unreadable keys %v, want none", changed, err, b.unreadable)
+	changed, err := b.apply(entry{key: "other.a", revision: 9, value: []byte("?")}, b.now)
+	if changed || err != nil {
+		t.Errorf("unknown key: got change %v and error %v, want none", changed, err)
+	}
+	if len(b.unreadable) != 0 {
+		t.Errorf("unreadable keys after an unknown key: got %v, want none", b.unreadable)
 	}
 }
 
@@ -127,15 +152,16 @@ func TestTableWaitsUntilNodesSettle(t *testing.T) {
 		_, due := b.nextTable(2)
 		return due
 	}
+
 	b.renew(0, "a")
 	for _, step := range []struct {
 		seconds int
 		name    string
-		due     bool
+		wantDue bool
 	}{{2, "a", false}, {1, "b", false}, {1, "a", false}, {2, "b", false}, {1, "a", true}, {1, "c", false}} {
 		b.renew(time.Duration(step.seconds)*time.Second, step.name)
-		if isDue() != step.due {
-			t.Errorf("table %d s later, after a renewal of %s: got due %v, want %v", step.seconds, step.name, !step.due, step.due)
+		if got := isDue(); got != step.wantDue {
+			t.Errorf("table %d s later, after a renewal of %s: got due %v, want %v", step.seconds, step.name, got, step.wantDue)
 		}
 	}
 }
