@@ -13,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// A directory behaves like every bucket.
+// TestDirectoryIsABucket checks that a directory behaves like every bucket.
 func TestDirectoryIsABucket(t *testing.T) {
 	b, err := bucket.NewDir(filepath.Join(t.TempDir(), "new", "bucket"))
 	if err != nil {
@@ -33,20 +35,23 @@ func TestCheckWritableNamesPathAndUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := bucket.CheckWritable(b); err != nil {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("entries after the check: got %v and error %v, want none", entries, err)
 	}
+
+	// Root may write everywhere; task deploy:try runs the service as another user.
 	if os.Getuid() == 0 {
-		return // root may write everywhere; task deploy:try runs the service as another user
+		return
 	}
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
 	if err := bucket.CheckWritable(b); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("expected that %s is refused, got %v", dir, err)
+		t.Errorf("check of a directory without permission: got error %v, want %v with %q", err, fs.ErrPermission, dir)
 	}
 }
 
@@ -105,6 +110,7 @@ func checkObjects(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	if _, err := readRange(ctx, b, "a", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("object whose name is a part of another name: got error %v, want %v", err, bucket.ErrNotFound)
 	}
+
 	for range 2 {
 		if err := b.Delete(ctx, "a/b"); err != nil {
 			t.Error(err)
@@ -175,12 +181,13 @@ func checkNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", ".hidden", "a/.b", "_a", "-a", "a b", "ä", "a\\b", "a:b", "a\x00",
 		strings.Repeat("a", 513),
 	} {
+		// No method accepts an invalid name.
 		putErr := b.Put(ctx, name, strings.NewReader("x"), 1)
 		_, getErr := b.Get(ctx, name, 0, -1)
 		deleteErr := b.Delete(ctx, name)
-		for _, err := range []error{putErr, getErr, deleteErr} {
+		for method, err := range map[string]error{"Put": putErr, "Get": getErr, "Delete": deleteErr} {
 			if !errors.Is(err, bucket.ErrName) {
-				t.Errorf("%q: got error %v, want %v", name, err, bucket.ErrName)
+				t.Errorf("%s of %q: got error %v, want %v", method, name, err, bucket.ErrName)
 			}
 		}
 	}
@@ -200,9 +207,10 @@ func checkNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 // sizes and times.
 func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	names := []string{"list-b", "list/a", "list/a-b", "list/d/b", "list/e.c", "listing"}
-	for i, name := range names {
+	for i, name := range names { // the size of an object is its index in names
 		mustPut(ctx, t, b, name, strings.Repeat("x", i))
 	}
+
 	for prefix, want := range map[string][]string{
 		"list": names, "list/": names[1:5], "list/a": names[1:3], "list/d/": names[3:4], "list/e.c": names[4:5], "nothing": nil,
 	} {
@@ -221,8 +229,8 @@ func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 			}
 		}
 
-		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("objects with prefix %q: got %v, want %v", prefix, got, want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("objects with prefix %q (-want +got):\n%s", prefix, diff)
 		}
 	}
 }
@@ -234,6 +242,7 @@ func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	for i := range data {
 		data[i] = byte(i ^ i>>8 ^ i>>16)
 	}
+
 	if err := b.Put(ctx, "large", bytes.NewReader(data), int64(len(data))); err != nil {
 		t.Fatal(err)
 	}
@@ -245,8 +254,8 @@ func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// The temporary files of interrupted Puts are not listed, and are removed when they are old. A
-// failed Put leaves none.
+// TestLeftoversOfPutAreCleaned checks that the temporary files of interrupted Puts are not listed, and
+// are removed when they are old, and that a failed Put leaves none.
 func TestLeftoversOfPutAreCleaned(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{".put-new": time.Minute, ".put-old": 48 * time.Hour} {
@@ -254,8 +263,8 @@ func TestLeftoversOfPutAreCleaned(t *testing.T) {
 		if err := os.WriteFile(file, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		at := time.Now().Add(-age)
-		if err := os.Chtimes(file, at, at); err != nil {
+		modified := time.Now().Add(-age)
+		if err := os.Chtimes(file, modified, modified); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,25 +276,29 @@ func TestLeftoversOfPutAreCleaned(t *testing.T) {
 	if objects, err := b.List(t.Context(), ""); err != nil || len(objects) > 0 {
 		t.Errorf("objects: got %v and error %v, want none", objects, err)
 	}
-	left, err := filepath.Glob(filepath.Join(dir, ".put-*"))
-	if err != nil || len(left) != 1 || filepath.Base(left[0]) != ".put-new" {
-		t.Errorf("temporary files: got %v and error %v, want only .put-new", left, err)
+
+	leftFiles, err := filepath.Glob(filepath.Join(dir, ".put-*"))
+	if err != nil || len(leftFiles) != 1 || filepath.Base(leftFiles[0]) != ".put-new" {
+		t.Errorf("temporary files: got %v and error %v, want only .put-new", leftFiles, err)
 	}
+
 	if err := b.Put(t.Context(), "short", strings.NewReader("x"), 2); err == nil {
 		t.Error("Put with a short reader: got no error, want one")
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".put-*")); len(left) != 1 {
-		t.Errorf("temporary files after a failed Put: got %v, want only .put-new", left)
+	if leftFiles, err := filepath.Glob(filepath.Join(dir, ".put-*")); err != nil || len(leftFiles) != 1 {
+		t.Errorf("temporary files after a failed Put: got %v and error %v, want only .put-new", leftFiles, err)
 	}
 }
 
-// Open accepts a directory, and rejects malformed targets without showing their passwords.
+// TestOpenParsesTargets checks that Open accepts a directory, and rejects malformed targets without
+// showing their passwords.
 func TestOpenParsesTargets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	b, err := bucket.Open(t.Context(), dir)
 	if err != nil || b.String() != dir {
 		t.Errorf("Open(%q): got %v and error %v, want that directory", dir, b, err)
 	}
+
 	for _, target := range []string{
 		"", "http://host/b", "s3://", "s3:///prefix", "s3://u:secret@b", "s3://b?secret=x", "s3://b?insecure=perhaps", "s3://b%zz?x",
 	} {
@@ -296,7 +309,8 @@ func TestOpenParsesTargets(t *testing.T) {
 	}
 }
 
-// The address of an S3 bucket contains no secrets, and names the same bucket when it is opened.
+// TestS3AddressHasNoSecrets checks that the address of an S3 bucket contains no secrets, and names the
+// same bucket when it is opened.
 func TestS3AddressHasNoSecrets(t *testing.T) {
 	b, err := bucket.NewS3(bucket.S3Config{
 		Endpoint: "localhost:1", Bucket: "feeds", Prefix: "/skein/a/", Region: "eu", Insecure: true,
@@ -309,6 +323,7 @@ func TestS3AddressHasNoSecrets(t *testing.T) {
 	if got := b.String(); got != want {
 		t.Errorf("address: got %s, want %s", got, want)
 	}
+
 	if _, err := bucket.NewS3(bucket.S3Config{Bucket: "feeds", Prefix: "a b"}); !errors.Is(err, bucket.ErrName) {
 		t.Errorf("NewS3 with a prefix that is no name: got error %v, want %v", err, bucket.ErrName)
 	}
@@ -326,13 +341,16 @@ func TestWithinIsABucket(t *testing.T) {
 	if err != nil || part.String() != filepath.Join(dir, "nodes", "a") {
 		t.Fatalf("part of the bucket: got %v and error %v, want nodes/a", part, err)
 	}
+
 	checkConformance(t, part)
 	mustPut(t.Context(), t, part, "x", "content")
 	if got, err := readRange(t.Context(), b, "nodes/a/x", 0, -1); err != nil || got != "content" {
 		t.Errorf("object of the part in the whole bucket: got %q and error %v, want content", got, err)
 	}
+
 	for prefix, want := range map[string]string{
-		"": "s3://feeds/nodes/a?endpoint=localhost%3A1&region=eu", "b/c": "s3://feeds/b/c/nodes/a?endpoint=localhost%3A1&region=eu",
+		"":    "s3://feeds/nodes/a?endpoint=localhost%3A1&region=eu",
+		"b/c": "s3://feeds/b/c/nodes/a?endpoint=localhost%3A1&region=eu",
 	} {
 		b, err := bucket.NewS3(bucket.S3Config{Endpoint: "localhost:1", Bucket: "feeds", Prefix: prefix, Region: "eu"})
 		if err != nil {

@@ -12,15 +12,17 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Links in the directory of a bucket are not followed, so no file outside the directory is read,
-// written, listed or removed. A pipe does not block a reader.
+// TestLinksAreNotFollowed checks that links in the directory of a bucket are not followed, so no file
+// outside the directory is read, written, listed or removed. A pipe does not block a reader.
 func TestLinksAreNotFollowed(t *testing.T) {
 	top := t.TempDir()
-	dir, outside := filepath.Join(top, "bucket"), filepath.Join(top, "outside")
+	dir := filepath.Join(top, "bucket")
+	outside := filepath.Join(top, "outside")
 	b, err := bucket.NewDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Mkdir(outside, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,9 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"file": secret, "dir": outside, "relative": "../outside", "device": "/dev/zero"} {
+
+	links := map[string]string{"file": secret, "dir": outside, "relative": "../outside", "device": "/dev/zero"}
+	for name, target := range links {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -37,6 +41,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"file", "device", "pipe", "dir/secret", "relative/secret"} {
 		if r, err := b.Get(t.Context(), name, 0, -1); err == nil {
 			r.Close()
@@ -60,13 +65,14 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if err := b.Put(t.Context(), "file", strings.NewReader("x"), 1); err != nil {
 		t.Error(err)
 	}
+
 	if text, err := os.ReadFile(secret); err != nil || string(text) != "secret" {
 		t.Errorf("file outside the bucket: got %q and error %v, want secret", text, err)
 	}
 	if objects, err := b.List(t.Context(), ""); err != nil || len(objects) != 1 || objects[0].Name != "file" {
 		t.Errorf("objects: got %+v and error %v, want file", objects, err)
 	}
-	if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(outside); err != nil || len(left) != 1 { // only the secret
 		t.Errorf("files outside the bucket: got %v and error %v, want one", left, err)
 	}
 }

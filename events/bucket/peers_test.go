@@ -37,12 +37,15 @@ func startS3(t *testing.T) string {
 	if err != nil {
 		t.Fatalf("build versitygw: %v", err)
 	}
+
+	// Find a free port for the server.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	endpoint := l.Addr().String()
 	l.Close()
+
 	dir := filepath.Join(t.TempDir(), "s3")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -62,6 +65,8 @@ func startS3(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// The server is ready when the bucket can be created.
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for tries := 0; ; tries++ {
@@ -76,7 +81,7 @@ func startS3(t *testing.T) string {
 	}
 }
 
-// An S3 bucket behaves like every bucket, with a prefix and without one.
+// TestS3IsABucket checks that an S3 bucket behaves like every bucket, with a prefix and without one.
 func TestS3IsABucket(t *testing.T) {
 	endpoint := startS3(t)
 	for name, prefix := range map[string]string{"prefix": "some/where", "root": ""} {
@@ -88,6 +93,7 @@ func TestS3IsABucket(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkConformance(t, b)
+
 			part, err := bucket.Within(b, "nodes/a")
 			if err != nil {
 				t.Fatal(err)
@@ -122,15 +128,19 @@ func checkOpenS3(t *testing.T, endpoint string) {
 	if _, err := bucket.Open(t.Context(), target); err == nil || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("Open with a wrong key: got error %v, want one without the key", err)
 	}
+
 	t.Setenv("AWS_SECRET_ACCESS_KEY", testSecret)
 	if _, err := bucket.Open(t.Context(), "s3://none?insecure=true&endpoint="+endpoint); err == nil {
 		t.Error("Open of a missing bucket: got no error, want one")
 	}
+
 	b, err := bucket.Open(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t.Context(), t, b, "a/b", "content")
+
+	// The address of the bucket opens it again.
 	if s := b.String(); strings.Contains(s, testAccess) || strings.Contains(s, testSecret) {
 		t.Errorf("address: got %s, want no credentials", s)
 	}
@@ -141,18 +151,21 @@ func checkOpenS3(t *testing.T, endpoint string) {
 	if got, err := readRange(t.Context(), again, "a/b", 0, -1); err != nil || got != "content" {
 		t.Errorf("object after opening the address: got %q and error %v, want content", got, err)
 	}
+
 	checkArchiveIn(t, again)
 	if err := again.Put(t.Context(), "a/b", strings.NewReader("x"), 2); err == nil || errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("Put with a short reader: got error %v, want one that is not %v", err, bucket.ErrNotFound)
 	}
 }
 
-// checkArchiveIn checks that a bucket can hold an archive.
+// checkArchiveIn checks that a bucket can hold an archive. The bucket must not have one.
 func checkArchiveIn(t *testing.T, b bucket.Bucket) {
 	id := events.LogID{1}
 	if _, ok, err := archive.LogOf(t.Context(), b); ok || err != nil {
 		t.Errorf("log id of a bucket without archive: got ok %v and error %v, want none", ok, err)
 	}
+
+	// Write an archive of one envelope.
 	a, err := archive.Open(t.Context(), b, id)
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +181,8 @@ func checkArchiveIn(t *testing.T, b bucket.Bucket) {
 	if _, err := w.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
+	// Open the archive again, check it and read it.
 	if a, err = archive.Open(t.Context(), b, id); err != nil {
 		t.Fatal(err)
 	}
