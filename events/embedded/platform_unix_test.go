@@ -19,6 +19,8 @@ func TestUnlockReleasesLockHeldByChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// The child inherits the open file, and keeps it until its input ends.
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=1")
 	child.ExtraFiles = []*os.File{f}

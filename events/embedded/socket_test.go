@@ -21,8 +21,8 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return l.UnixListener.Accept()
 }
 
-// A listener that accepts no connection, as in a process with too many open files, does not keep a
-// core busy.
+// TestFailingAcceptIsRetriedWithPauses checks that a listener that accepts no connection, as in a
+// process with too many open files, does not keep a core busy.
 func TestFailingAcceptIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"}
@@ -30,7 +30,9 @@ func TestFailingAcceptIsRetriedWithPauses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.SetDeadline(time.Now().Add(-time.Hour)); err != nil { // makes every Accept fail
+
+		// A deadline in the past makes every Accept fail.
+		if err := unix.SetDeadline(time.Now().Add(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 

@@ -15,10 +15,12 @@ func TestWriteThroughKeepsContent(t *testing.T) {
 	if err := writeThrough(dir); err != nil {
 		t.Fatalf("writeThrough of an empty directory: got error %v, want none", err)
 	}
+
 	msgs := filepath.Join(dir, "jetstream", "a", "msgs")
 	if err := os.MkdirAll(msgs, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	content := func(n int) []byte { return bytes.Repeat([]byte{byte(n)}, n*10_000) }
 	for n := range 12 {
 		if err := os.WriteFile(filepath.Join(msgs, fmt.Sprint(n, blockSuffix)), content(n), 0o600); err != nil {
@@ -57,6 +59,7 @@ func TestWriteThroughToleratesRemovedFiles(t *testing.T) {
 
 		removed := make(chan error, 1)
 		go func() { removed <- os.RemoveAll(purged) }()
+
 		err := writeThrough(dir)
 		if err := <-removed; err != nil {
 			t.Fatal(err)
