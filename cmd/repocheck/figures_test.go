@@ -20,13 +20,16 @@ func TestFiguresAgreeWithTheirSources(t *testing.T) {
 	}
 }
 
-// reportForTest has a row of rates with latencies, and one of times.
+// reportForTest is a report of the bench. One of its rows has rates with latencies, and the other one
+// has times.
 const reportForTest = `{"machine": {"cores": 2}, "rows": [
 	{"id": "check", "unit": "requests/s", "series": [
 		{"name": "skein", "values": [60000, 62568, 70000], "p99_ms": [9.4, 10.1, 10.9]},
 		{"name": "redis", "values": [70000, 72064, 80000], "p99_ms": [1.1, 1.2, 1.3]}]},
 	{"id": "page", "unit": "µs", "series": [{"name": "skein", "values": [2655.036]}]}]}`
 
+// TestCheckFiguresAcceptsQuotationsInAnyPrecision checks pages that quote figures of the report and of
+// other pages, all of them correctly.
 func TestCheckFiguresAcceptsQuotationsInAnyPrecision(t *testing.T) {
 	readme := `# Title
 
@@ -37,6 +40,7 @@ check: skein / redis --> and at most 0.88<!-- figure: check greatest: skein / re
 | 16 µs<!-- figure: check time: skein -->, ≤ 32 µs<!-- figure: check cost: skein --> | 1.15<!-- figure: check time: skein / redis -->, 404 s<!-- figure: growth --> 0.4 k<!-- figure: growth --> |
 
 ` + "```\nsent: 13360 a second\n```\nWrite `<!-- figure: check: skein -->`.\n"
+
 	problems, err := checkFigures(fstest.MapFS{
 		benchReport:                   {Data: []byte(reportForTest)},
 		"README.md":                   {Data: []byte(readme)},
@@ -48,13 +52,14 @@ check: skein / redis --> and at most 0.88<!-- figure: check greatest: skein / re
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string(nil), problems); diff != "" {
-		t.Errorf("problems (-expected +got):\n%s", diff)
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }
 
+// TestCheckFiguresFindsEachKindOfProblem checks pages with one problem each.
 func TestCheckFiguresFindsEachKindOfProblem(t *testing.T) {
 	const unsourced = " looks measured and has no source: quote it with <!-- figure: … -->, or link to its page instead"
-	for name, test := range map[string]struct{ text, expected string }{
+	for name, test := range map[string]struct{ text, want string }{
 		"a changed number": {
 			"One.\n\nTwo\nand 61.6 k/s<!-- figure: check: skein -->.\n",
 			`docs/faq.md:4: figure "check: skein": expected 62.6 k, found 61.6 k`,
@@ -104,8 +109,8 @@ func TestCheckFiguresFindsEachKindOfProblem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff([]string{test.expected}, problems); diff != "" {
-				t.Errorf("problems (-expected +got):\n%s", diff)
+			if diff := cmp.Diff([]string{test.want}, problems); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -19,11 +19,12 @@ func TestKindsAreDescribedOnce(t *testing.T) {
 	}
 }
 
+// TestListsOfKindsAreFound checks code that names several kinds of events, and code that may do so.
 func TestListsOfKindsAreFound(t *testing.T) {
 	const head = "package a\n\nimport (\n\t\"github.com/skein-feed/skein/events\"\n\tskeinv1 \"github.com/skein-feed/skein/proto/skein/v1\"\n)\n\n"
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, file, code string
-		found            string // the beginning of the problem
+		wantProblem      string // the beginning of the problem, or empty if there must be none
 	}{
 		{"switch", "a/a.go", "func f(k events.Kind) {\n\tswitch k {\n\tcase events.Reacted:\n\t}\n}", "a/a.go:9:2 has a switch over kinds"},
 		{
@@ -42,17 +43,22 @@ func TestListsOfKindsAreFound(t *testing.T) {
 		{"test", "a/a_test.go", "var set = events.Kinds(events.Reacted, events.Played)", ""},
 		{"fold", "projections/seen/a.go", "var set = events.Kinds(events.Reacted, events.Played)", ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			problems, err := checkKinds(fstest.MapFS{
 				"events/kind.go": {Data: []byte("package events\n\nconst (\n\tReacted Kind = 25\n\tPlayed Kind = 27\n)\n")},
-				c.file:           {Data: []byte(head + c.code + "\n")},
+				test.file:        {Data: []byte(head + test.code + "\n")},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Join(problems, "\n")
-			if (got == "") != (c.found == "") || !strings.HasPrefix(got, c.found) || len(problems) > 1 {
-				t.Errorf("expected one problem that begins with %q, got %q", c.found, got)
+			if test.wantProblem == "" {
+				if len(problems) > 0 {
+					t.Errorf("problems: got %q, want none", problems)
+				}
+				return
+			}
+			if len(problems) != 1 || !strings.HasPrefix(problems[0], test.wantProblem) {
+				t.Errorf("problems: got %q, want one that begins with %q", problems, test.wantProblem)
 			}
 		})
 	}

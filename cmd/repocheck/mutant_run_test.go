@@ -22,6 +22,7 @@ func TestMutantsGetTheirVerdicts(t *testing.T) {
 		}
 	}
 
+	// The module has two functions, of which only one is tested, and a test that always fails.
 	write("go.mod", "module example.com/m\n\ngo 1.26\n")
 	write("p/p.go", "package p\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n\nfunc Zero() int {\n\treturn 0\n}\n")
 	write("p/p_test.go", "package p\n\nimport \"testing\"\n\n"+
@@ -42,10 +43,10 @@ func TestMutantsGetTheirVerdicts(t *testing.T) {
 	mutate("fails", "I5", "^TestBroken$", "\treturn 0", "\treturn 1")
 	mutate("notest", "I6", "^TestAbsent$", "\treturn 0", "\treturn 1")
 
-	for _, tc := range []struct {
-		args  string
-		wants []string // in the output
-		err   string
+	for _, test := range []struct {
+		args       string
+		wantOutput []string // texts in the output
+		wantErr    string
 	}{
 		{"-only killed", []string{"I1 ", "killed", "all 1 mutants were killed"}, ""},
 		{"-gate", []string{"killed.mutant", "all 1 mutants were killed"}, ""},
@@ -59,15 +60,19 @@ func TestMutantsGetTheirVerdicts(t *testing.T) {
 		{"-only nothing", nil, "no mutants"},
 		{"-gate -only hangs", nil, "docs/invariants.md names 1 first mutants, and 0 files have their names"},
 	} {
-		t.Run(tc.args, func(t *testing.T) {
+		t.Run(test.args, func(t *testing.T) {
 			var out strings.Builder
-			err := run(t.Context(), append([]string{"mutants", "-root", root}, strings.Fields(tc.args)...), &out)
-			if tc.err == "" && err != nil || tc.err != "" && (err == nil || err.Error() != tc.err) {
-				t.Errorf("got error %v, want %q", err, tc.err)
+			err := run(t.Context(), append([]string{"mutants", "-root", root}, strings.Fields(test.args)...), &out)
+			gotErr := ""
+			if err != nil {
+				gotErr = err.Error()
 			}
-			for _, want := range tc.wants {
+			if gotErr != test.wantErr {
+				t.Errorf("run: got error %q, want %q", gotErr, test.wantErr)
+			}
+			for _, want := range test.wantOutput {
 				if !strings.Contains(out.String(), want) {
-					t.Errorf("the output lacks %q:\n%s", want, &out)
+					t.Errorf("output: got\n%s\nwant %q in it", &out, want)
 				}
 			}
 		})

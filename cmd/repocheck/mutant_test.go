@@ -28,11 +28,13 @@ const validChanges = `
 +++
 `
 
+// TestParseMutantReadsHeadAndEdits parses a mutant with two invariants and edits of two files.
 func TestParseMutantReadsHeadAndEdits(t *testing.T) {
 	got, err := parseMutant("a/testdata/mutants/m.mutant", validMutant)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := mutant{
 		name:       "a/testdata/mutants/m.mutant",
 		invariants: []string{"I3", "I12"},
@@ -47,8 +49,9 @@ func TestParseMutantReadsHeadAndEdits(t *testing.T) {
 	}
 }
 
+// TestParseMutantRejectsMalformedFiles changes one text of a valid mutant in each case.
 func TestParseMutantRejectsMalformedFiles(t *testing.T) {
-	for name, tc := range map[string]struct{ from, to, want string }{
+	for name, tc := range map[string]struct{ from, to, wantErr string }{
 		"no invariant":     {"# invariant: I3, I12\n", "", "no line # invariant:"},
 		"bad invariant":    {"I3", "3", `x:1: "3" is not an invariant`},
 		"half a list":      {"I12\n", "\n", `x:1: "" is not an invariant`},
@@ -70,37 +73,44 @@ func TestParseMutantRejectsMalformedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(validMutant, tc.from, tc.to, 1)
 			if text == validMutant {
-				t.Fatal("the case changes nothing")
+				t.Fatalf("text of the mutant: got it without a change, want %q replaced by %q", tc.from, tc.to)
 			}
-			if _, err := parseMutant("x", text); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
+			if _, err := parseMutant("x", text); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("parseMutant: got error %v, want one with %q", err, tc.wantErr)
 			}
 		})
 	}
 }
 
+// TestApplyNeedsLinesThatOccurOnce applies edits to a file of four lines.
 func TestApplyNeedsLinesThatOccurOnce(t *testing.T) {
 	root := fstest.MapFS{"x.go": {Data: []byte("first\nab\nb\nlast\n")}}
 	for name, tc := range map[string]struct {
-		edits []edit
-		want  string // the text, or the error
+		edits    []edit
+		wantText string
+		wantErr  string // a part of the error
 	}{
-		"first line":      {[]edit{{"x.go", "first\n", "1\n2\n"}}, "1\n2\nab\nb\nlast\n"},
-		"last line":       {[]edit{{"x.go", "last\n", ""}}, "first\nab\nb\n"},
-		"whole line only": {[]edit{{"x.go", "b\n", "c\n"}}, "first\nab\nc\nlast\n"},
-		"two edits":       {[]edit{{"x.go", "ab\n", "c\n"}, {"x.go", "c\nb\n", "2\n"}}, "first\n2\nlast\n"},
-		"absent":          {[]edit{{"x.go", "c\n", ""}}, "occur 0 times"},
-		"twice":           {[]edit{{"x.go", "ab\n", "b\n"}, {"x.go", "b\n", ""}}, "occur 2 times"},
-		"no file":         {[]edit{{"y.go", "c\n", ""}}, "not exist"},
+		"first line":      {[]edit{{"x.go", "first\n", "1\n2\n"}}, "1\n2\nab\nb\nlast\n", ""},
+		"last line":       {[]edit{{"x.go", "last\n", ""}}, "first\nab\nb\n", ""},
+		"whole line only": {[]edit{{"x.go", "b\n", "c\n"}}, "first\nab\nc\nlast\n", ""},
+		"two edits":       {[]edit{{"x.go", "ab\n", "c\n"}, {"x.go", "c\nb\n", "2\n"}}, "first\n2\nlast\n", ""},
+		"absent":          {[]edit{{"x.go", "c\n", ""}}, "", "occur 0 times"},
+		"twice":           {[]edit{{"x.go", "ab\n", "b\n"}, {"x.go", "b\n", ""}}, "", "occur 2 times"},
+		"no file":         {[]edit{{"y.go", "c\n", ""}}, "", "not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed, err := mutant{edits: tc.edits}.apply(root)
-			got := changed["x.go"]
-			if err != nil {
-				got = err.Error()
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+					t.Errorf("apply: got error %v, want one with %q", err, tc.wantErr)
+				}
+				return
 			}
-			if got != tc.want && (err == nil || !strings.Contains(got, tc.want)) {
-				t.Errorf("got %q, want %q", got, tc.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := changed["x.go"]; got != tc.wantText {
+				t.Errorf("text after the edits: got %q, want %q", got, tc.wantText)
 			}
 		})
 	}
@@ -119,27 +129,29 @@ func TestMutantsFitTheSource(t *testing.T) {
 			t.Error(err)
 		}
 		if !testExists(t, m.test) {
-			t.Errorf("%s: there is no test %s", m.name, m.test)
+			t.Errorf("test of %s: got none in %s that %q matches, want one", m.name, m.test.pkg, m.test.run)
 		}
 	}
 }
 
 // testExists reports whether the package has a test that the regular expression names.
-func testExists(t *testing.T, of test) bool {
+func testExists(t *testing.T, wanted test) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("../..", of.pkg, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join("../..", wanted.pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, _, _ := strings.Cut(of.run, "/")
-	named := regexp.MustCompile(run)
+
+	topLevel, _, _ := strings.Cut(wanted.run, "/")
+	topLevelRun := regexp.MustCompile(topLevel)
+	testFunc := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text, -1) {
-			if named.Match(found[1]) {
+		for _, found := range testFunc.FindAllSubmatch(text, -1) {
+			if topLevelRun.Match(found[1]) {
 				return true
 			}
 		}
@@ -147,6 +159,8 @@ func testExists(t *testing.T, of test) bool {
 	return false
 }
 
+// TestFindMutantsSkipsForeignFolders checks that findMutants finds the mutants whose names match, and
+// only in folders of mutants.
 func TestFindMutantsSkipsForeignFolders(t *testing.T) {
 	file := &fstest.MapFile{Data: []byte(validMutant)}
 	root := fstest.MapFS{
@@ -162,12 +176,13 @@ func TestFindMutantsSkipsForeignFolders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			names := make([]string, len(found))
 			for i, m := range found {
 				names[i] = mutantBaseName(m.name)
 			}
 			if got := strings.Join(names, " "); got != want {
-				t.Errorf("got mutants %q, want %q", got, want)
+				t.Errorf("mutants: got %q, want %q", got, want)
 			}
 		})
 	}

@@ -46,18 +46,27 @@ func runHere(t *testing.T, results string) (printed, failures string, err error)
 	return out.String(), string(text), err
 }
 
+// TestPassingPackagesAreReportedAndTimed checks that a run prints a line per package, without what its
+// tests log, and that slowest lists the packages and their tests.
 func TestPassingPackagesAreReportedAndTimed(t *testing.T) {
 	results := t.TempDir()
 	writeModule(t, map[string]string{
 		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { t.Log(\"quiet\") }\n",
 		"b/b_test.go": "package b\n\nimport \"testing\"\n\nfunc TestB(t *testing.T) { t.Run(\"sub\", func(*testing.T) {}) }\n",
 	})
+
 	printed, failures, err := runHere(t, results)
-	if err != nil || failures != "" {
-		t.Fatalf("got error %v, failures %q, output:\n%s", err, failures, printed)
+	if err != nil {
+		t.Fatalf("run: got error %v, want none; output:\n%s", err, printed)
 	}
-	if !strings.Contains(printed, "ok  \texample.com/m/a\t") || strings.Contains(printed, "quiet") {
-		t.Errorf("want only the results of packages, got:\n%s", printed)
+	if failures != "" {
+		t.Errorf("failures: got %q, want none", failures)
+	}
+	if want := "ok  \texample.com/m/a\t"; !strings.Contains(printed, want) {
+		t.Errorf("output: got\n%s\nwant %q in it", printed, want)
+	}
+	if strings.Contains(printed, "quiet") {
+		t.Errorf("output: got\n%s\nwant nothing that a test logs", printed)
 	}
 
 	var table strings.Builder
@@ -66,14 +75,16 @@ func TestPassingPackagesAreReportedAndTimed(t *testing.T) {
 	}
 	for _, want := range []string{"example.com/m/a\n", "example.com/m/a TestA\n", "example.com/m/b TestB\n"} {
 		if !strings.Contains(table.String(), want) {
-			t.Errorf("%q is missing in:\n%s", want, table.String())
+			t.Errorf("table: got\n%s\nwant %q in it", table.String(), want)
 		}
 	}
 	if strings.Contains(table.String(), "TestB/sub") {
-		t.Errorf("a subtest is listed in addition to its test:\n%s", table.String())
+		t.Errorf("table: got\n%s\nwant no subtest in addition to its test", table.String())
 	}
 }
 
+// TestFailureShowsTheEndOfTheInnermostTest checks that the file of failures names the subtest that has
+// failed, once, with the last lines of its output.
 func TestFailureShowsTheEndOfTheInnermostTest(t *testing.T) {
 	writeModule(t, map[string]string{
 		"a/a_test.go": `package a
@@ -90,18 +101,23 @@ func TestA(t *testing.T) {
 }
 `,
 	})
-	_, failures, err := runHere(t, t.TempDir())
+
+	printed, failures, err := runHere(t, t.TempDir())
 	if err == nil {
-		t.Fatal("want an error")
+		t.Fatalf("run with a failing test: got no error, want one; output:\n%s", printed)
 	}
-	if strings.Count(failures, "FAILED: ") != 1 || !strings.Contains(failures, "FAILED: example.com/m/a TestA/sub\n") {
-		t.Errorf("want one failure, of TestA/sub, got:\n%s", failures)
+	if got := strings.Count(failures, "FAILED: "); got != 1 {
+		t.Errorf("failures: got %d, want 1:\n%s", got, failures)
+	}
+	if want := "FAILED: example.com/m/a TestA/sub\n"; !strings.Contains(failures, want) {
+		t.Errorf("failures: got\n%s\nwant %q in them", failures, want)
 	}
 	if !strings.Contains(failures, "line 99\n") || strings.Contains(failures, "line 10\n") {
-		t.Errorf("want the last %d lines, got:\n%s", tailLines, failures)
+		t.Errorf("failures: got\n%s\nwant the last %d lines with line 99 and without line 10", failures, tailLines)
 	}
 }
 
+// TestFailureWithoutATestIsShown checks failures that no test reports itself.
 func TestFailureWithoutATestIsShown(t *testing.T) {
 	for name, test := range map[string]struct{ source, want string }{
 		"a package that does not build": {
@@ -120,27 +136,37 @@ func TestFailureWithoutATestIsShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			writeModule(t, map[string]string{"a/a_test.go": test.source})
-			_, failures, err := runHere(t, t.TempDir())
-			if err == nil || !strings.Contains(failures, test.want) || strings.Count(failures, "FAILED: ") != 1 {
-				t.Errorf("got error %v, want one failure with %q, got:\n%s", err, test.want, failures)
+			printed, failures, err := runHere(t, t.TempDir())
+			if err == nil {
+				t.Errorf("run: got no error, want one; output:\n%s", printed)
+			}
+			if got := strings.Count(failures, "FAILED: "); got != 1 {
+				t.Errorf("failures: got %d, want 1:\n%s", got, failures)
+			}
+			if !strings.Contains(failures, test.want) {
+				t.Errorf("failures: got\n%s\nwant %q in them", failures, test.want)
 			}
 		})
 	}
 }
 
+// TestRunWithoutTestsFails runs a module that has no test.
 func TestRunWithoutTestsFails(t *testing.T) {
 	writeModule(t, map[string]string{"a/a.go": "package a\n"})
-	if printed, _, err := runHere(t, t.TempDir()); err == nil || !strings.Contains(err.Error(), "no test ran") {
-		t.Errorf("got error %v, output:\n%s", err, printed)
+	const want = "no test ran"
+	if printed, _, err := runHere(t, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("run: got error %v, want one with %q; output:\n%s", err, want, printed)
 	}
 }
 
+// TestSlowestComeFirst checks that slowest lists the slowest packages and tests, and no subtests.
 func TestSlowestComeFirst(t *testing.T) {
 	dir := t.TempDir()
 	text := "test\tp\t\t1.00\nrace\tq\t\t30.00\ntest\tp\tTestA\t0.50\ntest\tp\tTestA/sub\t9.00\ntest\tp\tTestB\t0.70\n"
 	if err := os.WriteFile(filepath.Join(dir, durationsFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	var got strings.Builder
 	if err := run(t.Context(), []string{"slowest", "-results", dir, "-n", "1"}, &got); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ func smallProgram() map[string]string {
 	}
 }
 
+// TestTokensAreCountedPerPackage checks the table of a module without a commit to compare with.
 func TestTokensAreCountedPerPackage(t *testing.T) {
 	writeModule(t, smallProgram())
 	var got strings.Builder
@@ -45,6 +46,7 @@ func TestTokensAreCountedPerPackage(t *testing.T) {
 	}
 }
 
+// TestTokensAreComparedWithCommit checks the table of a module that has changed since a commit.
 func TestTokensAreComparedWithCommit(t *testing.T) {
 	files := smallProgram()
 	writeModule(t, files)
@@ -57,6 +59,7 @@ func TestTokensAreComparedWithCommit(t *testing.T) {
 			t.Fatalf("git %v: %v\n%s", args, err, output)
 		}
 	}
+
 	writeFiles(t, ".", map[string]string{
 		"lib/lib.go": "package lib\n\nfunc Run() { _ = 1 }\n",
 		"new/new.go": "package new\n",

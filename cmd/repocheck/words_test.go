@@ -19,6 +19,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestCheckWordsFindsPhrases checks that checkWords finds phrases in Go files and pages, those of
+// pages only there, and none in generated or foreign files.
 func TestCheckWordsFindsPhrases(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	got, err := checkWords(fstest.MapFS{
