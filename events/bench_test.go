@@ -12,8 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// encodeFollows returns an envelope of n live follows between users with 8-digit ids, from a number
-// on; with event ids if asked.
+// encodeFollows returns an envelope of n live follows between users with 8-digit ids. The numbers of
+// the users begin at from. With withIDs, each event has an event id of its own.
 func encodeFollows(tb testing.TB, from, n int, withIDs bool) []byte {
 	tb.Helper()
 	evs := make([]*skeinv1.Event, n)
@@ -33,6 +33,7 @@ func encodeFollows(tb testing.TB, from, n int, withIDs bool) []byte {
 	return data
 }
 
+// reportEvents reports the rate of a benchmark that handles perOp events per operation.
 func reportEvents(b *testing.B, perOp int) {
 	b.ReportMetric(float64(perOp)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
@@ -43,7 +44,8 @@ func reportEvents(b *testing.B, perOp int) {
 func BenchmarkDecode(b *testing.B) {
 	const n = 100
 
-	// A collector that runs every few milliseconds on an empty heap would be all that is measured.
+	// Without this memory, the garbage collector would run every few milliseconds on an almost empty
+	// heap, and the benchmarks would measure little else.
 	ballast := make([]byte, 128<<20)
 	defer runtime.KeepAlive(ballast)
 	b.Run("skein", func(b *testing.B) {
@@ -52,15 +54,16 @@ func BenchmarkDecode(b *testing.B) {
 		b.ReportAllocs()
 		d := NewDecoder(Cursor{})
 		for i := range b.N {
-			if env, err := d.Decode(uint64(i+1), Micros(i)*1000, data); err != nil || len(env.Events) != n {
-				b.Fatal(err)
+			env, err := d.Decode(uint64(i+1), Micros(i)*1000, data)
+			if err != nil || len(env.Events) != n {
+				b.Fatalf("Decode: got %+v and error %v, want %d events", env, err, n)
 			}
 		}
 
 		reportEvents(b, n)
 	})
 	b.Run("skein-event-ids", func(b *testing.B) {
-		// So many envelopes within two horizons that none is a repeat when its turn comes again.
+		// There are enough envelopes within two horizons that none is a repeat when its turn comes again.
 		envelopes := make([][]byte, 256)
 		for i := range envelopes {
 			envelopes[i] = encodeFollows(b, i*n, n, true)
@@ -71,7 +74,7 @@ func BenchmarkDecode(b *testing.B) {
 		for i := range b.N {
 			env, err := d.Decode(uint64(i+1), Micros(i)*Horizon/128, envelopes[i%256])
 			if err != nil || len(env.Events) != n {
-				b.Fatal(err, len(env.Events))
+				b.Fatalf("Decode: got %+v and error %v, want %d events", env, err, n)
 			}
 		}
 
@@ -80,9 +83,12 @@ func BenchmarkDecode(b *testing.B) {
 	b.Run("every-kind", func(b *testing.B) {
 		var evs []*skeinv1.Event
 		for _, ev := range newEventsOfEveryKind() {
-			if ev.EventId = ""; KindOf(ev) != BackfillClosed { // one in an import is left to the standard decoder
-				evs = append(evs, ev)
+			// The decoder leaves a backfill_closed in an import to the standard decoder.
+			if KindOf(ev) == BackfillClosed {
+				continue
 			}
+			ev.EventId = ""
+			evs = append(evs, ev)
 		}
 
 		data := mustEncode(b, evs...)
@@ -90,8 +96,9 @@ func BenchmarkDecode(b *testing.B) {
 		b.ReportAllocs()
 		d := NewDecoder(Cursor{})
 		for i := range b.N {
-			if env, err := d.Decode(uint64(i+1), Micros(i)*1000, data); err != nil || len(env.Events) != len(evs) {
-				b.Fatal(err)
+			env, err := d.Decode(uint64(i+1), Micros(i)*1000, data)
+			if err != nil || len(env.Events) != len(evs) {
+				b.Fatalf("Decode: got %+v and error %v, want %d events", env, err, len(evs))
 			}
 		}
 
@@ -104,7 +111,7 @@ func BenchmarkDecode(b *testing.B) {
 		for range b.N {
 			var batch skeinv1.EventBatch
 			if err := proto.Unmarshal(data, &batch); err != nil || len(batch.Events) != n {
-				b.Fatal(err)
+				b.Fatalf("Unmarshal: got %d events and error %v, want %d", len(batch.Events), err, n)
 			}
 		}
 

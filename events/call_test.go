@@ -24,9 +24,11 @@ func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 	if len(good) != 6 || good[2].Index != 2 || good[3].Index != 4 || good[5].Index != 8 || good[5].User != "c" {
 		t.Errorf("good events: got %+v, want those at 0, 1, 2, 4, 6 and 8", good)
 	}
-	if len(rejected) != 3 || rejected[0].Index != 3 || rejected[1].Index != 5 || rejected[2].Index != 7 ||
-		rejected[1].Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED {
-		t.Errorf("rejected events: got %+v, want those at 3, 5 and 7", rejected)
+	if len(rejected) != 3 || rejected[0].Index != 3 || rejected[1].Index != 5 || rejected[2].Index != 7 {
+		t.Fatalf("rejected events: got %+v, want those at 3, 5 and 7", rejected)
+	}
+	if got, want := rejected[1].Reason, skeinv1.Reason_REASON_EVENT_ID_REUSED; got != want {
+		t.Errorf("reason for event 5: got %v, want %v", got, want)
 	}
 }
 
@@ -52,12 +54,15 @@ func TestCallRejectsBackfillsThatCannotCount(t *testing.T) {
 	for _, r := range rejected {
 		got = append(got, fmt.Sprintf("%d %s: %s", r.Index, r.Reason, r.Message))
 	}
-	expected := []string{
+	want := []string{
 		"1 REASON_INVALID_BACKFILL: occurred_at must be present in a backfill",
 		"2 REASON_INVALID_BACKFILL: offset is 3: it must be above 3, the offset of events[0] of the same source and kind",
 		"6 REASON_INVALID_BACKFILL: offset is 2: it must be above 4, the offset of events[3] of the same source and kind",
 	}
-	if diff := cmp.Diff(expected, got); diff != "" || len(good) != 4 {
-		t.Errorf("got %d good events, want 4; rejected events (-want +got):\n%s", len(good), diff)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rejected events (-want +got):\n%s", diff)
+	}
+	if len(good) != 4 {
+		t.Errorf("good events: got %d, want 4", len(good))
 	}
 }

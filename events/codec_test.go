@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,9 +43,13 @@ func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
 		t.Errorf("EncodeEnvelope: got %x, want %x", got, want)
 	}
+
 	env, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, want)
-	if err != nil || env.Bytes != len(want) || env.Repeats != 0 || len(env.Events) != len(msgs) {
+	if err != nil || len(env.Events) != len(msgs) {
 		t.Fatalf("Decode: got %+v and error %v, want %d events", env, err, len(msgs))
+	}
+	if env.Bytes != len(want) || env.Repeats != 0 {
+		t.Errorf("Decode: got %d bytes and %d repeats, want %d and 0", env.Bytes, env.Repeats, len(want))
 	}
 	if env.Kinds != kinds {
 		t.Errorf("kinds: got %b, want %b", env.Kinds, kinds)
@@ -54,25 +57,25 @@ func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 	for i, got := range env.Events {
 		ev, r := FromProto(msgs[i])
 		if r != nil {
-			t.Fatal(r)
+			t.Fatalf("FromProto of event %d: got rejection %v, want none", i, r)
 		}
 		ev.Seq = 1
 		ev.Slot = uint16(i)
 		if !ev.Backfill {
 			ev.Time = 1_700_000_000_000_000 + Micros(i)
 		}
-		if !reflect.DeepEqual(got, ev) {
-			t.Errorf("event %d: got\n%+v, want\n%+v", i, got, ev)
+		if diff := cmp.Diff(ev, got); diff != "" {
+			t.Errorf("event %d (-want +got):\n%s", i, diff)
 		}
 	}
 
-	if c, want := env.Cursor, readGolden(t, "cursor-after-envelope.hex"); encodeCursorHex(t, c) != want {
-		t.Errorf("cursor: got %s, want %s", encodeCursorHex(t, c), want)
+	if got, want := encodeCursorHex(t, env.Cursor), readGolden(t, "cursor-after-envelope.hex"); got != want {
+		t.Errorf("cursor: got %s, want %s", got, want)
 	}
 }
 
-// isReactionWithKind reports whether an event has fields that kinds 25 and 26 had not when they
-// were likes.
+// isReactionWithKind reports whether an event is a reaction with a kind. Kinds 25 and 26 did not have
+// that field when they were likes.
 func isReactionWithKind(msg *skeinv1.Event) bool {
 	return msg.GetReacted().GetKind()+msg.GetUnreacted().GetKind() != ""
 }
@@ -80,16 +83,16 @@ func isReactionWithKind(msg *skeinv1.Event) bool {
 // TestGoldenReactionsDecodeUnchanged demands that the bytes of reactions with a kind and a pin stay
 // readable, too.
 func TestGoldenReactionsDecodeUnchanged(t *testing.T) {
-	expected, err := hex.DecodeString(readGolden(t, "envelope-reactions.hex"))
+	want, err := hex.DecodeString(readGolden(t, "envelope-reactions.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool { return !isReactionWithKind(msg) })
-	if got := mustEncode(t, msgs...); !bytes.Equal(got, expected) {
-		t.Errorf("EncodeEnvelope gives %x", got)
+	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
+		t.Errorf("EncodeEnvelope: got %x, want %x", got, want)
 	}
 
-	env, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, expected)
+	env, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,10 +100,13 @@ func TestGoldenReactionsDecodeUnchanged(t *testing.T) {
 	for _, ev := range env.Events {
 		got = append(got, fmt.Sprintf("%v %s %s %q on %s/%s", ev.Kind, ev.User, ev.Item, ev.Reaction, ev.RepinUser, ev.RepinPin))
 	}
-	if diff := cmp.Diff([]string{
-		`reacted ann film "_bookmark" on /`, `reacted ann film "save" on bob/p1`, `unreacted ann film "save" on bob/p1`,
-	}, got); diff != "" {
-		t.Errorf("decoded events (-expected +got):\n%s", diff)
+	wantEvents := []string{
+		`reacted ann film "_bookmark" on /`,
+		`reacted ann film "save" on bob/p1`,
+		`unreacted ann film "save" on bob/p1`,
+	}
+	if diff := cmp.Diff(wantEvents, got); diff != "" {
+		t.Errorf("decoded events (-want +got):\n%s", diff)
 	}
 }
 
@@ -111,12 +117,16 @@ func TestLikeByNameIsTheSame(t *testing.T) {
 	unnamed := newReaction("a", "i", "", nil)
 	named.EventId = "r"
 	unnamed.EventId = "r"
+
 	env, err := NewDecoder(Cursor{}).Decode(1, 1, mustEncode(t, named, unnamed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(env.Events) != 1 || env.Events[0].Reaction != "" || env.Repeats != 1 {
-		t.Errorf("expected one like and one repeat, got %+v", env)
+	if len(env.Events) != 1 || env.Events[0].Reaction != "" {
+		t.Errorf("events: got %+v, want one like", env.Events)
+	}
+	if env.Repeats != 1 {
+		t.Errorf("repeats: got %d, want 1", env.Repeats)
 	}
 }
 
@@ -140,6 +150,7 @@ func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 		many[i] = follow
 	}
 	big := &skeinv1.Event{EventId: strings.Repeat("x", MaxEnvelopeBytes), Kind: follow.Kind}
+
 	for _, c := range []struct {
 		name string
 		msgs []*skeinv1.Event
@@ -153,10 +164,10 @@ func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			data, err := EncodeEnvelope(c.msgs)
 			if !errors.Is(err, c.want) {
-				t.Errorf("got error %v, want %v", err, c.want)
+				t.Errorf("EncodeEnvelope: got error %v, want %v", err, c.want)
 			}
 			if (err == nil) != (data != nil) {
-				t.Errorf("got %d bytes and error %v, want one of them", len(data), err)
+				t.Errorf("EncodeEnvelope: got %d bytes and error %v, want one of them", len(data), err)
 			}
 		})
 	}
@@ -164,16 +175,23 @@ func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 	if _, err := EncodeEnvelope([]*skeinv1.Event{{EventId: "\xff"}}); err == nil {
 		t.Error("event id with invalid UTF-8: got no error, want one")
 	}
+
+	// An envelope names its version and the kinds of its events.
 	var batch skeinv1.EventBatch
 	if err := proto.Unmarshal(mustEncode(t, newEventsOfEveryKind()[19], follow, follow), &batch); err != nil {
 		t.Fatal(err)
 	}
-	if batch.GetVersion() != 1 || batch.GetKinds() != uint64(Kinds(ItemScored, UserFollowed)) || len(batch.GetEvents()) != 3 {
-		t.Errorf("batch: got version %d, kinds %b and %d events, want 1, %b and 3",
-			batch.GetVersion(), batch.GetKinds(), len(batch.GetEvents()), Kinds(ItemScored, UserFollowed))
+	if batch.GetVersion() != 1 || len(batch.GetEvents()) != 3 {
+		t.Errorf("batch: got version %d and %d events, want 1 and 3", batch.GetVersion(), len(batch.GetEvents()))
 	}
-	if err := proto.Unmarshal(mustEncode(t, &skeinv1.Event{}), &batch); err != nil || bits.OnesCount64(batch.GetKinds()) != 0 {
-		t.Errorf("kinds of an event without kind: got %b and error %v, want none", batch.GetKinds(), err)
+	if got, want := batch.GetKinds(), uint64(Kinds(ItemScored, UserFollowed)); got != want {
+		t.Errorf("kinds of the batch: got %b, want %b", got, want)
+	}
+	if err := proto.Unmarshal(mustEncode(t, &skeinv1.Event{}), &batch); err != nil {
+		t.Fatal(err)
+	}
+	if got := batch.GetKinds(); got != 0 {
+		t.Errorf("kinds of an event without kind: got %b, want none", got)
 	}
 }
 
@@ -194,6 +212,7 @@ func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 		calls = append(calls, &c)
 	}
 
+	// The library encodes the events of all calls.
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(&skeinv1.EventBatch{
 		Version: EnvelopeVersion, Kinds: uint64(AllKinds), Events: all,
 	})
@@ -211,8 +230,10 @@ func TestProtoConversionIsReversible(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
 		if r != nil {
-			t.Fatal(r)
+			t.Fatalf("FromProto of %v: got rejection %v, want none", msg, r)
 		}
+
+		// An event keeps times in microseconds.
 		again := ev.Proto()
 		if msg.OccurredAt != nil {
 			msg.OccurredAt.Nanos -= msg.OccurredAt.Nanos % 1000
@@ -220,9 +241,11 @@ func TestProtoConversionIsReversible(t *testing.T) {
 		if !proto.Equal(again, msg) {
 			t.Errorf("message after FromProto and Proto: got %v, want %v", again, msg)
 		}
-		if ev2, r := FromProto(again); r != nil || !reflect.DeepEqual(ev, ev2) {
-			t.Errorf("event after Proto and FromProto: got %+v and rejection %v, want %+v", ev2, r, ev)
+		if evAgain, r := FromProto(again); r != nil || !reflect.DeepEqual(ev, evAgain) {
+			t.Errorf("event after Proto and FromProto: got %+v and rejection %v, want %+v", evAgain, r, ev)
 		}
+
+		// Only a backfilled board or pin has Encoded, without the owner of the pin that was pinned again.
 		var content proto.Message
 		switch k := msg.GetKind().(type) {
 		case *skeinv1.Event_BoardCreated:
@@ -242,7 +265,10 @@ func TestProtoConversionIsReversible(t *testing.T) {
 			continue
 		}
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(content)
-		if err != nil || !bytes.Equal(ev.Encoded, want) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(ev.Encoded, want) {
 			t.Errorf("Encoded of %v: got %x, want %x", msg, ev.Encoded, want)
 		}
 	}
@@ -250,11 +276,14 @@ func TestProtoConversionIsReversible(t *testing.T) {
 	// A pin without an item has itself as its item, so naming that item explicitly gives the same
 	// event.
 	pinned := &skeinv1.PinCreated{Pin: newPin("b", "p")}
-	a, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
+	withoutItem, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
 	pinned.ItemId = "p"
-	b, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
-	if a.Item != "p" || !reflect.DeepEqual(a, b) {
-		t.Errorf("pin with and without its item: got %+v and %+v, want the same", a, b)
+	withItem, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
+	if withoutItem.Item != "p" {
+		t.Errorf("item of a pin without an item: got %q, want p", withoutItem.Item)
+	}
+	if diff := cmp.Diff(withItem, withoutItem); diff != "" {
+		t.Errorf("pin without its item (-with +without):\n%s", diff)
 	}
 }
 
@@ -262,7 +291,7 @@ func TestProtoConversionIsReversible(t *testing.T) {
 // Validate rejects, with the same rejections (I11).
 func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
 	msgs := newEventsOfEveryKind()
-	good := len(msgs)
+	goodCount := len(msgs)
 	for _, c := range listBadEvents() {
 		if _, err := proto.Marshal(c.msg); err == nil {
 			msgs = append(msgs, c.msg)
@@ -270,13 +299,20 @@ func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
 	}
 
 	env, err := NewDecoder(Cursor{}).Decode(1, epoch2023, mustEncode(t, msgs...))
-	if err != nil || len(env.Events) != good || len(env.Rejects) != len(msgs)-good {
-		t.Fatalf("got %d events, %d rejects and error %v, want %d and %d", len(env.Events), len(env.Rejects), err, good, len(msgs)-good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(env.Events) != goodCount || len(env.Rejects) != len(msgs)-goodCount {
+		t.Fatalf("Decode: got %d events and %d rejects, want %d and %d",
+			len(env.Events), len(env.Rejects), goodCount, len(msgs)-goodCount)
 	}
 	for i, r := range env.Rejects {
-		want := Validate(msgs[good+i])
-		want.Index = good + i
-		if r.Slot != good+i || r.Rejection != *want {
+		want := Validate(msgs[goodCount+i])
+		want.Index = goodCount + i
+		if r.Slot != goodCount+i {
+			t.Errorf("slot of reject %d: got %d, want %d", i, r.Slot, goodCount+i)
+		}
+		if r.Rejection != *want {
 			t.Errorf("slot %d: got rejection %+v, want %+v", r.Slot, r.Rejection, *want)
 		}
 	}

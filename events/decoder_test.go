@@ -28,7 +28,8 @@ func newLike(user, item, id string) *skeinv1.Event {
 // newMalformedLike returns an event that can be decoded but is rejected, because it names no item.
 func newMalformedLike(user, id string) *skeinv1.Event { return newLike(user, "", id) }
 
-// feeder passes envelopes with consecutive sequences to a decoder.
+// feeder passes envelopes with consecutive sequences to a decoder, and fails the test if one cannot be
+// decoded.
 type feeder struct {
 	*testing.T
 	d   *Decoder
@@ -70,10 +71,11 @@ func TestTimesNeverRepeat(t *testing.T) {
 	first := newLike("a", "1", "")
 	second := newLike("a", "2", "")
 	third := newLike("a", "3", "")
+
 	for i, step := range []struct {
-		stamp Micros // since epoch2023
-		n     int
-		want  []Micros
+		stamp  Micros // since epoch2023
+		events int
+		want   []Micros
 	}{
 		{100, 3, []Micros{100, 101, 102}},
 		{100, 1, []Micros{103}},         // the clock stands still
@@ -83,11 +85,11 @@ func TestTimesNeverRepeat(t *testing.T) {
 		{5000, 3, []Micros{5000, 5001, 5002}},
 		{5002, 2, []Micros{5003, 5004}},
 	} {
-		env := f.feed(epoch2023+step.stamp, []*skeinv1.Event{first, second, third}[:step.n]...)
+		env := f.feed(epoch2023+step.stamp, []*skeinv1.Event{first, second, third}[:step.events]...)
 		if got := listTimes(env); !slices.Equal(got, step.want) {
 			t.Errorf("envelope %d at %d: got times %v, want %v", i, step.stamp, got, step.want)
 		}
-		if want := epoch2023 + step.want[step.n-1]; env.Cursor.LastTime != want {
+		if want := epoch2023 + step.want[step.events-1]; env.Cursor.LastTime != want {
 			t.Errorf("envelope %d: got last time %d, want %d", i, env.Cursor.LastTime, want)
 		}
 	}
@@ -100,15 +102,24 @@ func TestMalformedEventTakesSlot(t *testing.T) {
 	bad := newMalformedLike("a", "")
 	good := newLike("a", "1", "")
 	env := f.feed(epoch2023, bad, good, bad, good, bad)
-	if got := listTimes(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
-		t.Errorf("got times %v and last time %d, want 1 and 3, and 4", got, env.Cursor.LastTime-epoch2023)
+	if got, want := listTimes(env), []Micros{1, 3}; !slices.Equal(got, want) {
+		t.Errorf("times: got %v, want %v", got, want)
 	}
-	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 || env.Kinds != Kinds(Reacted) {
-		t.Errorf("got events %+v and kinds %b, want likes in slots 1 and 3", env.Events, env.Kinds)
+	if got := env.Cursor.LastTime - epoch2023; got != 4 {
+		t.Errorf("last time: got %d, want 4", got)
+	}
+	if env.Kinds != Kinds(Reacted) {
+		t.Errorf("kinds: got %b, want %b", env.Kinds, Kinds(Reacted))
+	}
+	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 {
+		t.Errorf("events: got %+v, want likes in slots 1 and 3 of envelope 1", env.Events)
+	}
+	if len(env.Rejects) != 3 {
+		t.Fatalf("rejects: got %+v, want 3", env.Rejects)
 	}
 	for i, r := range env.Rejects {
 		if r.Seq != 1 || r.Slot != 2*i || r.Rejection.Index != 2*i || r.Rejection.Field != "reacted.item_id" || len(r.Data) == 0 {
-			t.Errorf("reject %d: got %+v, want slot %d and field liked.item_id", i, r, 2*i)
+			t.Errorf("reject %d: got %+v, want slot %d of envelope 1, field reacted.item_id and some data", i, r, 2*i)
 		}
 	}
 
@@ -122,48 +133,54 @@ func TestMalformedEventTakesSlot(t *testing.T) {
 func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 	good := mustEncode(t, newLike("a", "1", "x"), newLike("a", "2", "y"))
 	many := slices.Repeat(good[bytes.IndexByte(good, 0x1a):], 501)
-	for _, c := range []struct {
-		name   string
-		data   []byte
-		reason skeinv1.Reason
-		word   string
+	for name, test := range map[string]struct {
+		data        []byte
+		wantReason  skeinv1.Reason
+		wantMessage string // what the message contains
 	}{
-		{"truncated", good[:len(good)-1], skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
-		{"text", []byte("hello, log"), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
-		{"a field of number 0", append([]byte{2, 0}, good...), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
-		{
-			"a field of number 2³⁰", append(protowire.AppendVarint(nil, 1<<33|2), append([]byte{0}, good...)...),
+		"truncated":           {good[:len(good)-1], skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		"text":                {[]byte("hello, log"), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		"a field of number 0": {append([]byte{2, 0}, good...), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		"a field of number 2³⁰": {
+			append(protowire.AppendVarint(nil, 1<<33|2), append([]byte{0}, good...)...),
 			skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch",
 		},
-		{"a malformed third event", append(bytes.Clone(good), 0x1a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
-		{"invalid UTF-8", append(bytes.Clone(good), 0x1a, 3, 0x0a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
-		{"version 2", append(bytes.Clone(good), 8, 2), skeinv1.Reason_REASON_INVALID_FIELD, "version 2"},
-		{"1002 events", many, skeinv1.Reason_REASON_TOO_LARGE, "1000"},
-		{
-			"more than 768 KiB", append(bytes.Clone(good), append([]byte{0x7a, 0xf0, 0xff, 0x2f}, make([]byte, MaxEnvelopeBytes-16)...)...),
+		"a malformed third event": {append(bytes.Clone(good), 0x1a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		"invalid UTF-8":           {append(bytes.Clone(good), 0x1a, 3, 0x0a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		"version 2":               {append(bytes.Clone(good), 8, 2), skeinv1.Reason_REASON_INVALID_FIELD, "version 2"},
+		"1002 events":             {many, skeinv1.Reason_REASON_TOO_LARGE, "1000"},
+		"more than 768 KiB": {
+			append(bytes.Clone(good), append([]byte{0x7a, 0xf0, 0xff, 0x2f}, make([]byte, MaxEnvelopeBytes-16)...)...),
 			skeinv1.Reason_REASON_TOO_LARGE, "786432",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			f := newFeeder(t)
 			before := f.feed(epoch2023, newLike("a", "0", ""))
-			env := f.feedBytes(epoch2023+minute, c.data)
+			env := f.feedBytes(epoch2023+minute, test.data)
 			if len(env.Events) != 0 || env.Kinds != 0 || env.Repeats != 0 || len(env.Rejects) != 1 {
-				t.Errorf("got %+v, want only one reject", env)
-				return
+				t.Fatalf("envelope: got %+v, want only one reject", env)
 			}
+
+			// The reject says why, and has the start of the data.
 			r := env.Rejects[0]
-			if r.Slot != -1 || r.Seq != 2 || r.Rejection.Reason != c.reason || r.Rejection.Index != 0 ||
-				!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > MaxRejectData || !bytes.HasPrefix(c.data, r.Data) {
-				t.Errorf("got reject %+v, want %v with %q and the start of the data", r, c.reason, c.word)
+			if r.Slot != -1 || r.Seq != 2 || r.Rejection.Index != 0 {
+				t.Errorf("reject: got slot %d, sequence %d and index %d, want -1, 2 and 0", r.Slot, r.Seq, r.Rejection.Index)
 			}
+			if r.Rejection.Reason != test.wantReason || !strings.Contains(r.Rejection.Message, test.wantMessage) {
+				t.Errorf("rejection: got %+v, want %v with %q", r.Rejection, test.wantReason, test.wantMessage)
+			}
+			if len(r.Data) > MaxRejectData || !bytes.HasPrefix(test.data, r.Data) {
+				t.Errorf("data of the reject: got %x, want at most %d bytes from the start of the message", r.Data, MaxRejectData)
+			}
+
+			// The envelope takes no time, and the decoder continues after it.
 			if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
-				t.Errorf("got cursor %+v after %+v, want sequence 2, the same last time and another checksum",
-					env.Cursor, before.Cursor)
+				t.Errorf("cursor after %+v: got %+v, want sequence 2, the same last time and another checksum", before.Cursor, env.Cursor)
 			}
-			if again := f.feedBytes(epoch2023, good); !slices.Equal(listTimes(again), []Micros{1, 2}) || again.Repeats != 0 {
-				t.Errorf("next envelope: got times %v and %d repeats, want 1 and 2, and no repeat",
-					listTimes(again), again.Repeats)
+			next := f.feedBytes(epoch2023, good)
+			if got, want := listTimes(next), []Micros{1, 2}; !slices.Equal(got, want) || next.Repeats != 0 {
+				t.Errorf("next envelope: got times %v and %d repeats, want %v and no repeat", got, next.Repeats, want)
 			}
 		})
 	}
@@ -180,8 +197,8 @@ func TestEmptyEnvelopeTakesNoTime(t *testing.T) {
 	}
 
 	// This envelope has one event, which is empty.
-	if env := f.feedBytes(epoch2023, []byte{0x1a, 0}); len(env.Rejects) != 1 ||
-		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND || env.Cursor.LastTime != epoch2023 {
+	env := f.feedBytes(epoch2023, []byte{0x1a, 0})
+	if len(env.Rejects) != 1 || env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND || env.Cursor.LastTime != epoch2023 {
 		t.Errorf("empty event: got %+v, want one reject of an unknown kind", env)
 	}
 }
@@ -193,20 +210,26 @@ func TestLargestEnvelopeDecodes(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = newLike(strings.Repeat("u", 128), strings.Repeat("i", 128), strings.Repeat("e", 64))
 	}
+
+	// Fill the envelope up to the limit with an unknown field, number 15.
 	data := mustEncode(t, msgs...)
 	fill := MaxEnvelopeBytes - len(data) - 4
 	data = append(protowire.AppendVarint(append(data, 0x7a), uint64(fill)), make([]byte, fill)...)
 	if len(data) != MaxEnvelopeBytes {
 		t.Fatalf("size of the envelope: got %d bytes, want %d", len(data), MaxEnvelopeBytes)
 	}
+
 	f := newFeeder(t)
 	env := f.feedBytes(epoch2023, data)
-	if len(env.Events) != 1 || env.Repeats != 999 || env.Cursor.LastTime != epoch2023+999 {
-		t.Errorf("got %d events, %d repeats and last time %d, want 1, 999 and %d",
-			len(env.Events), env.Repeats, env.Cursor.LastTime, epoch2023+999)
+	if len(env.Events) != 1 || env.Repeats != 999 {
+		t.Errorf("envelope: got %d events and %d repeats, want 1 and 999", len(env.Events), env.Repeats)
 	}
-	if env = f.feedBytes(epoch2023, append(data, 0)); len(env.Rejects) != 1 ||
-		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_TOO_LARGE {
+	if want := epoch2023 + 999; env.Cursor.LastTime != want {
+		t.Errorf("last time: got %d, want %d", env.Cursor.LastTime, want)
+	}
+
+	env = f.feedBytes(epoch2023, append(data, 0))
+	if len(env.Rejects) != 1 || env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_TOO_LARGE {
 		t.Errorf("envelope with one byte more: got %+v, want one reject as too large", env)
 	}
 }
@@ -224,10 +247,11 @@ func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 		return msg
 	}
 
-	env := f.feed(epoch2023, newBackfill(epoch2023-minute, 999), newBackfill(epoch2023+1, 999), newBackfill(epoch2023+3, 0),
+	env := f.feed(epoch2023,
+		newBackfill(epoch2023-minute, 999), newBackfill(epoch2023+1, 999), newBackfill(epoch2023+3, 0),
 		newBackfill(0, 0), newBackfill(maxSeconds*1_000_000, 0))
-	if got := listTimes(env); !slices.Equal(got, []Micros{-minute, 1, 2, -epoch2023, 4}) {
-		t.Errorf("times: got %v, want %v", got, []Micros{-minute, 1, 2, -epoch2023, 4})
+	if got, want := listTimes(env), []Micros{-minute, 1, 2, -epoch2023, 4}; !slices.Equal(got, want) {
+		t.Errorf("times: got %v, want %v", got, want)
 	}
 	for _, ev := range env.Events {
 		if !ev.Backfill || ev.Source != "s" || ev.Offset != 1 {
@@ -243,6 +267,7 @@ func TestDecoderRejectsFallingSequences(t *testing.T) {
 	if d.IsWarmingUp() || d.WarmUpFrom() != 11 {
 		t.Errorf("new decoder: got warming %v from %d, want false from 11", d.IsWarmingUp(), d.WarmUpFrom())
 	}
+
 	data := mustEncode(t, newLike("a", "1", ""))
 	for _, c := range []struct {
 		seq  uint64
@@ -266,6 +291,7 @@ func TestEnvelopeDoesNotShareBuffer(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feedBytes(epoch2023, data)
 	want := newFeeder(t).feedBytes(epoch2023, bytes.Clone(data))
+
 	clear(data)
 	if !equalEnvelopes(env, want) {
 		t.Errorf("envelope after its buffer was cleared: got %+v, want %+v", env, want)

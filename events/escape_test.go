@@ -2,6 +2,8 @@ package events
 
 import "testing"
 
+// TestControlCharactersAreEscaped checks that EscapeControls escapes characters that control a
+// terminal or hide text, and no others.
 func TestControlCharactersAreEscaped(t *testing.T) {
 	for in, want := range map[string]string{
 		"Bread, cakes":           "Bread, cakes",
@@ -13,7 +15,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		"abc\u202egnp.exe\u2066": `abc\u202egnp.exe\u2066`,
 	} {
 		if got := EscapeControls(in); got != want {
-			t.Errorf("EscapeControls(%q) = %q, want %q", in, got, want)
+			t.Errorf("EscapeControls(%q): got %q, want %q", in, got, want)
 		}
 	}
 }

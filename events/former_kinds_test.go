@@ -22,11 +22,11 @@ func TestFormerKindsAreReadAsTheirReplacements(t *testing.T) {
 	}
 	got, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, data)
 	if err != nil || len(got.Rejects) != 0 || got.Kinds != Kinds(FollowSettingsSet) {
-		t.Fatalf("expected three events of %v, got %+v, %v", FollowSettingsSet, got, err)
+		t.Fatalf("Decode: got %+v and error %v, want only events of %v", got, err, FollowSettingsSet)
 	}
 
 	past := time.Date(2019, 5, 17, 8, 30, 0, 123_456_000, time.UTC)
-	expected := []Event{
+	want := []Event{
 		{
 			Kind: FollowSettingsSet, Seq: 1, Time: 1_700_000_000_000_000, ID: "req-21", User: "ann", Peer: "bob",
 			Settings: SettingHideRepins,
@@ -37,35 +37,39 @@ func TestFormerKindsAreReadAsTheirReplacements(t *testing.T) {
 			ID: "old-21", User: "ann", Peer: "bob", Settings: SettingHideRepins,
 		},
 	}
-	if diff := cmp.Diff(expected, got.Events); diff != "" {
-		t.Errorf("events (-expected +got):\n%s", diff)
+	if diff := cmp.Diff(want, got.Events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
-// TestFormerKindsAreCheckedLikeOthers demands that a malformed event of a former kind is refused,
-// and that one that is no message makes the envelope unreadable.
+// TestFormerKindsAreCheckedLikeOthers demands that a malformed event of a former kind is rejected, and
+// that an envelope cannot be decoded if the content of such an event is not a message.
 func TestFormerKindsAreCheckedLikeOthers(t *testing.T) {
 	formerEvent := func(content []byte) []byte {
 		event := protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(formerRepinsHidden), protowire.BytesType), content)
 		return protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), event)
 	}
-	ofOneself, err := proto.Marshal(&skeinv1.FollowSettingsSet{UserId: "ann", TargetUserId: "ann"})
+
+	selfRelation, err := proto.Marshal(&skeinv1.FollowSettingsSet{UserId: "ann", TargetUserId: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	for name, c := range map[string]struct {
-		content []byte
-		reason  skeinv1.Reason
+	for name, test := range map[string]struct {
+		content    []byte
+		wantReason skeinv1.Reason
 	}{
-		"of oneself": {ofOneself, skeinv1.Reason_REASON_SELF_RELATION},
-		"empty":      {nil, skeinv1.Reason_REASON_INVALID_FIELD},
-		"no message": {[]byte{0xff}, undecodableEnvelope().Reason},
+		"settings for oneself": {selfRelation, skeinv1.Reason_REASON_SELF_RELATION},
+		"empty":                {nil, skeinv1.Reason_REASON_INVALID_FIELD},
+		"no message":           {[]byte{0xff}, undecodableEnvelope().Reason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, formerEvent(c.content))
-			if err != nil || len(got.Events) != 0 || len(got.Rejects) != 1 || got.Rejects[0].Rejection.Reason != c.reason {
-				t.Errorf("expected one reject with %v, got %+v, %v", c.reason, got, err)
+			got, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, formerEvent(test.content))
+			if err != nil || len(got.Events) != 0 || len(got.Rejects) != 1 {
+				t.Fatalf("Decode: got %+v and error %v, want only one reject", got, err)
+			}
+			if reason := got.Rejects[0].Rejection.Reason; reason != test.wantReason {
+				t.Errorf("reason of the reject: got %v, want %v", reason, test.wantReason)
 			}
 		})
 	}
@@ -78,7 +82,8 @@ func TestFormerKindsCannotBePublished(t *testing.T) {
 	if err := proto.Unmarshal(data, msg); err != nil {
 		t.Fatal(err)
 	}
-	if r := Validate(msg); r == nil || r.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND {
-		t.Errorf("expected the reason UNKNOWN_KIND, got %v", r)
+	const want = skeinv1.Reason_REASON_UNKNOWN_KIND
+	if r := Validate(msg); r == nil || r.Reason != want {
+		t.Errorf("Validate: got rejection %v, want one with %v", r, want)
 	}
 }

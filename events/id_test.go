@@ -28,7 +28,7 @@ func drawID() *rapid.Generator[string] {
 // TestAppendIDEncodesAndParses demands that AppendID encodes numbers and UUIDs in compact form and
 // all other ids as text, and that CutID parses these keys and rejects all others.
 func TestAppendIDEncodesAndParses(t *testing.T) {
-	for _, c := range []struct{ id, key string }{
+	for _, test := range []struct{ id, key string }{
 		{"", "\x03\x00"},
 		{"0", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{"258", "\x01\x00\x00\x00\x00\x00\x00\x01\x02"},
@@ -46,12 +46,12 @@ func TestAppendIDEncodesAndParses(t *testing.T) {
 		{"00112233-4455-6677-8899--abbccddeeff", "\x0300112233-4455-6677-8899--abbccddeeff\x00"},
 		{"bob", "\x03bob\x00"},
 	} {
-		if got := AppendID([]byte("x"), c.id); string(got) != "x"+c.key {
-			t.Errorf("AppendID(%q): got %q, want %q", c.id, got[1:], c.key)
+		if got := AppendID([]byte("x"), test.id); string(got) != "x"+test.key {
+			t.Errorf("AppendID(%q): got %q, want %q", test.id, got[1:], test.key)
 		}
-		id, rest, err := CutID([]byte(c.key + "rest"))
-		if err != nil || id != c.id || string(rest) != "rest" {
-			t.Errorf("CutID(%q): got %q, rest %q and error %v, want %q and rest", c.key, id, rest, err, c.id)
+		id, rest, err := CutID([]byte(test.key + "rest"))
+		if err != nil || id != test.id || string(rest) != "rest" {
+			t.Errorf("CutID(%q): got %q, rest %q and error %v, want %q and rest", test.key, id, rest, err, test.id)
 		}
 	}
 
@@ -59,6 +59,7 @@ func TestAppendIDEncodesAndParses(t *testing.T) {
 	if shard := ShardOf(hash.Pseudonym("bob")); shard != ShardOf("bob") {
 		t.Errorf("shard of a pseudonym: got %d, want %d", shard, ShardOf("bob"))
 	}
+
 	for _, key := range []string{
 		"", "\x00", "\x04abc", "\x01short", "\x02short", "\x03open", "\x037\x00",
 		"\x0300112233-4455-6677-8899-aabbccddeeff\x00",
@@ -76,21 +77,23 @@ func TestIDKeysSortLikeIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawID().Draw(t, "a")
 		b := drawID().Draw(t, "b")
-		ka := AppendID(nil, a)
-		kb := AppendID(nil, b)
+		keyA := AppendID(nil, a)
+		keyB := AppendID(nil, b)
+
 		want := CompareIDs(a, b)
-		if got := bytes.Compare(ka, kb); got != cmp.Compare(want, 0) {
+		if got := bytes.Compare(keyA, keyB); got != cmp.Compare(want, 0) {
 			t.Fatalf("comparison of the keys of %q and %q: got %d, want %d like the ids", a, b, got, want)
 		}
 		if got := CompareIDs(b, a); cmp.Compare(got, 0) != -cmp.Compare(want, 0) {
 			t.Fatalf("CompareIDs(%q, %q): got %d, want the opposite of %d", b, a, got, want)
 		}
-		if a != b && (bytes.HasPrefix(ka, kb) || bytes.HasPrefix(kb, ka)) {
+
+		if a != b && (bytes.HasPrefix(keyA, keyB) || bytes.HasPrefix(keyB, keyA)) {
 			t.Fatalf("keys of %q and %q: got one that is a prefix of the other, want none", a, b)
 		}
-		id, rest, err := CutID(append(ka, kb...))
-		if err != nil || id != a || !bytes.Equal(rest, kb) {
-			t.Fatalf("CutID of the key of %q: got %q, rest %q and error %v", a, id, rest, err)
+		id, rest, err := CutID(append(keyA, keyB...))
+		if err != nil || id != a || !bytes.Equal(rest, keyB) {
+			t.Fatalf("CutID of the keys of %q and %q: got %q, rest %q and error %v, want %q and rest %q", a, b, id, rest, err, a, keyB)
 		}
 	})
 }
@@ -148,18 +151,22 @@ func TestValidateIDRejectsBadIDs(t *testing.T) {
 }
 
 // TestIDRunesAreThoseOfTheRule compares the frozen table with the properties of Unicode that define
-// the rule. Unicode keeps noncharacters and bidirectional controls as they are. If it ever changes
-// white space, the table must stay and this test names the difference.
+// the rule. Unicode does not change the noncharacters and the bidirectional controls. If Unicode ever
+// changes what white space is, the table must stay as it is, and this test names the difference.
 func TestIDRunesAreThoseOfTheRule(t *testing.T) {
 	refused := []*unicode.RangeTable{unicode.Cc, unicode.White_Space, unicode.Bidi_Control, unicode.Noncharacter_Code_Point}
 	for r := rune(0); r <= unicode.MaxRune; r++ {
-		if want := !unicode.In(r, refused...); IsIDRune(r) != want && !unicode.Is(unicode.Cs, r) {
-			t.Errorf("%U: accepted is %v, want %v", r, IsIDRune(r), want)
+		if unicode.Is(unicode.Cs, r) { // no UTF-8 text has surrogates
+			continue
+		}
+		if got, want := IsIDRune(r), !unicode.In(r, refused...); got != want {
+			t.Errorf("IsIDRune(%U): got %v, want %v", r, got, want)
 		}
 	}
 }
 
-// namesThatPeopleType need joiners, tags or variation selectors to be written rightly.
+// namesThatPeopleType are names that need joiners, tags or variation selectors to be written
+// correctly.
 var namesThatPeopleType = map[string]string{
 	"Persian, with a zero width non-joiner":      "علی\u200cرضا",
 	"Malayalam, with a zero width joiner":        "നന്\u200dമ",
@@ -178,17 +185,19 @@ var namesThatPeopleType = map[string]string{
 	"private use, such as the logo of a company": "\uf8ff",
 }
 
+// TestNamesThatPeopleTypeAreIDs checks that such names are valid ids, are stored without a change and
+// are printed without escapes.
 func TestNamesThatPeopleTypeAreIDs(t *testing.T) {
 	for what, name := range namesThatPeopleType {
 		t.Run(what, func(t *testing.T) {
 			if err := ValidateID(name); err != nil {
-				t.Fatalf("%q is refused: %v", name, err)
+				t.Fatalf("ValidateID(%q): got error %v, want none", name, err)
 			}
 			if id, rest, err := CutID(AppendID(nil, name)); id != name || len(rest) != 0 || err != nil {
-				t.Errorf("%q reads back as %q, %q, %v", name, id, rest, err)
+				t.Errorf("CutID of the key of %q: got %q, rest %q and error %v, want the name and no rest", name, id, rest, err)
 			}
-			if shown := EscapeControls(name); shown != name {
-				t.Errorf("%q is printed as %q", name, shown)
+			if got := EscapeControls(name); got != name {
+				t.Errorf("EscapeControls(%q): got %q, want the name", name, got)
 			}
 		})
 	}
@@ -198,8 +207,11 @@ func TestNamesThatPeopleTypeAreIDs(t *testing.T) {
 func TestShardsNeverChange(t *testing.T) {
 	for id, want := range map[string]Shard{"alice": 2484, "1": 3257, "": 1440} {
 		got := ShardOf(id)
-		if got != want || got.Partition() != uint8(got>>5) || got >= NumShards {
+		if got != want || got >= NumShards {
 			t.Errorf("ShardOf(%q): got %d, want %d", id, got, want)
+		}
+		if partition := got.Partition(); partition != uint8(got>>5) {
+			t.Errorf("partition of shard %d: got %d, want %d", got, partition, got>>5)
 		}
 	}
 }
@@ -220,7 +232,7 @@ func FuzzCutID(f *testing.F) {
 		// Every valid id can be parsed from its key.
 		if id := string(key); ValidateID(id) == nil {
 			if got, rest, err := CutID(AppendID(nil, id)); err != nil || got != id || len(rest) != 0 {
-				t.Fatalf("CutID of the key of %q: got %q, rest %q and error %v", id, got, rest, err)
+				t.Fatalf("CutID of the key of %q: got %q, rest %q and error %v, want the id and no rest", id, got, rest, err)
 			}
 		}
 	})

@@ -32,8 +32,14 @@ func listKindFields() map[Kind]protoreflect.FieldDescriptor {
 func TestKindsMatchMessage(t *testing.T) {
 	fields := listKindFields()
 	for k, f := range fields {
-		if got, ok := ParseKind(string(f.Name())); !ok || got != k || !k.Valid() || k.String() != string(f.Name()) {
-			t.Errorf("kind of field %d %s: got %v, want %v", f.Number(), f.Name(), got, k)
+		if got, ok := ParseKind(string(f.Name())); !ok || got != k {
+			t.Errorf("ParseKind(%q): got %v (%v), want %v", f.Name(), got, ok, k)
+		}
+		if got := k.String(); got != string(f.Name()) {
+			t.Errorf("name of kind %d: got %q, want %q", k, got, f.Name())
+		}
+		if !k.Valid() {
+			t.Errorf("kind %v: got an invalid kind, want a valid one", k)
 		}
 	}
 
@@ -41,8 +47,12 @@ func TestKindsMatchMessage(t *testing.T) {
 		t.Errorf("kinds: got %d, want %d", n, len(fields))
 	}
 	for _, k := range []Kind{0, firstKind - 1, 24, formerRepinsHidden, formerRepinsShown, lastKind + 1, 63, 64, 255} {
-		if k.Valid() || k.Backfillable() || AllKinds.Has(k) || k.String() == "" {
-			t.Errorf("kind %d: got valid or without a name, want an invalid kind with a name", k)
+		if k.Valid() || k.Backfillable() || AllKinds.Has(k) {
+			t.Errorf("kind %d: got valid %v, backfillable %v and listed %v, want none of them",
+				k, k.Valid(), k.Backfillable(), AllKinds.Has(k))
+		}
+		if k.String() == "" {
+			t.Errorf("name of the invalid kind %d: got none, want one", k)
 		}
 	}
 
@@ -66,18 +76,20 @@ func TestBackfillableKindsArePinned(t *testing.T) {
 
 	slices.Sort(want)
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("backfillable kinds: got %v, want %v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("backfillable kinds (-want +got):\n%s", diff)
 	}
 }
 
 // TestKindSetHasWhatWasAdded demands that a set has exactly the kinds that were added.
 func TestKindSetHasWhatWasAdded(t *testing.T) {
-	s := Kinds(Played, UserFollowed)
-	if !s.Has(Played) || !s.Has(UserFollowed) || s.Has(Served) || s.Has(0) {
-		t.Errorf("set: got %b, want played and user_followed", s)
+	set := Kinds(Played, UserFollowed)
+	for kind, want := range map[Kind]bool{Played: true, UserFollowed: true, Served: false, 0: false} {
+		if got := set.Has(kind); got != want {
+			t.Errorf("set of played and user_followed has %v: got %v, want %v", kind, got, want)
+		}
 	}
-	if got := s.Slice(); !slices.Equal(got, []Kind{UserFollowed, Played}) {
+	if got := set.Slice(); !slices.Equal(got, []Kind{UserFollowed, Played}) {
 		t.Errorf("Slice(): got %v, want user_followed and played", got)
 	}
 	if got := Kinds(); got != 0 || len(got.Slice()) != 0 {
@@ -89,13 +101,18 @@ func TestKindSetHasWhatWasAdded(t *testing.T) {
 func TestKindOfAndFromProtoAgree(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
-		if r != nil || KindOf(msg) != ev.Kind || ev.Kind == 0 {
-			t.Errorf("kind of %v: got %v from KindOf and %v from FromProto (rejection %v), want the same", msg, KindOf(msg), ev.Kind, r)
+		if r != nil || ev.Kind == 0 {
+			t.Errorf("FromProto of %v: got kind %v and rejection %v, want a kind", msg, ev.Kind, r)
+		}
+		if got := KindOf(msg); got != ev.Kind {
+			t.Errorf("KindOf(%v): got %v, want %v like FromProto", msg, got, ev.Kind)
 		}
 	}
 
-	if k := KindOf(nil) + KindOf(&skeinv1.Event{}); k != 0 {
-		t.Errorf("kind of messages without one: got %v, want 0", k)
+	for _, msg := range []*skeinv1.Event{nil, {}} {
+		if got := KindOf(msg); got != 0 {
+			t.Errorf("KindOf(%v): got %v, want 0", msg, got)
+		}
 	}
 }
 
@@ -115,9 +132,10 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 				t.Errorf("%s: got field %d in kindTable, want one of the message up to %d", path, f.number, maxFieldNumber)
 			case f.message != nil:
 				compare(path+"."+string(fd.Name()), fd.Message(), f.message)
-			case fd.IsList() != (f.field == FieldItems) || (fd.Kind() == protoreflect.MessageKind) != (f.field == FieldRead || f.field == FieldUntil) ||
-				(fd.Kind() == protoreflect.BoolKind) != (f.field == FieldSettings) ||
-				(fd.Kind() == protoreflect.BytesKind) != (f.field == FieldAttributes) ||
+			case fd.IsList() != (f.field == FieldItems),
+				(fd.Kind() == protoreflect.MessageKind) != (f.field == FieldRead || f.field == FieldUntil),
+				(fd.Kind() == protoreflect.BoolKind) != (f.field == FieldSettings),
+				(fd.Kind() == protoreflect.BytesKind) != (f.field == FieldAttributes),
 				(fd.Kind() == protoreflect.Sint64Kind) != (f.field == FieldScore):
 				t.Errorf("%s.%s: got a field of another type in kindTable, want %v", path, fd.Name(), fd.Kind())
 			}
@@ -134,6 +152,7 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 		if (info.topic == TopicRelations) != k.Fields().Has(FieldPeer) {
 			t.Errorf("topic of %v: got %v, want relations exactly for kinds with a peer", k, info.topic)
 		}
+
 		if other, taken := records[info.recordName]; taken && info.recordName != "" {
 			t.Errorf("record names of %v and %v: got the same, want different ones", k, other)
 		}
@@ -148,29 +167,37 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 // message. It derives that from the names of the fields, and not from kindTable.
 func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 	eventFields := map[string]string{
-		"user_id": "User", "target_user_id": "Peer", "item_id": "Item", "item_ids": "Items", "board_id": "Board", "board.board_id": "Board",
-		"pin.owner_id": "User", "pin.pin_id": "Pin", "repin_of.owner_id": "RepinUser", "repin_of.pin_id": "RepinPin",
-		"title": "Title", "attributes": "Attributes", "score": "Score", "read_time": "Read", "source": "Source", "kind": "Reaction",
-		"hide_repins": "Settings", "notify": "Settings", "favorite": "Settings", "until": "Until",
-		"seen_time": "Read", "group_id": "Group",
+		"user_id": "User", "target_user_id": "Peer",
+		"item_id": "Item", "item_ids": "Items",
+		"board_id": "Board", "board.board_id": "Board",
+		"pin.owner_id": "User", "pin.pin_id": "Pin",
+		"repin_of.owner_id": "RepinUser", "repin_of.pin_id": "RepinPin",
+		"title": "Title", "attributes": "Attributes", "score": "Score", "source": "Source", "kind": "Reaction",
+		"hide_repins": "Settings", "notify": "Settings", "favorite": "Settings",
+		"until": "Until", "read_time": "Read", "seen_time": "Read", "group_id": "Group",
 	}
 	for k, member := range listKindFields() {
 		hasUserID := member.Message().Fields().ByName("user_id") != nil
 		msg := &skeinv1.Event{}
 		content := msg.ProtoReflect().Mutable(member).Message()
-		want := map[string]string{} // what each field of the event must be
+		want := map[string]string{} // the value of each field of the event
+
+		// fill sets all fields of a message.
 		var fill func(m protoreflect.Message, path string)
 		fill = func(m protoreflect.Message, path string) {
 			for i := range m.Descriptor().Fields().Len() {
 				fd := m.Descriptor().Fields().Get(i)
 				name := path + string(fd.Name())
 				field := eventFields[name]
+
+				// Some names mean another field if the message also has a user_id.
 				if name == "board.owner_id" {
 					field = map[bool]string{true: "Peer", false: "User"}[hasUserID]
 				}
-				if hasUserID && strings.HasPrefix(name, "pin.") { // a pin that need not be the user's
+				if hasUserID && strings.HasPrefix(name, "pin.") { // a pin that may belong to another user
 					field = eventFields["repin_of."+string(fd.Name())]
 				}
+
 				switch {
 				case fd.IsList():
 					m.Mutable(fd).List().Append(protoreflect.ValueOfString(name))
@@ -200,12 +227,16 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 
 		ev, rejection := FromProto(msg)
 		if rejection != nil {
-			t.Fatal(rejection)
+			t.Fatalf("FromProto of %v: got rejection %v, want none", msg, rejection)
 		}
+
+		// Collect the fields of the event that are set.
 		got := map[string]string{}
 		for i := range reflect.TypeFor[Event]().NumField() {
-			if f := reflect.ValueOf(ev).Field(i); !f.IsZero() && reflect.TypeFor[Event]().Field(i).Name != "Kind" {
-				got[reflect.TypeFor[Event]().Field(i).Name] = fmt.Sprint(f.Interface())
+			value := reflect.ValueOf(ev).Field(i)
+			name := reflect.TypeFor[Event]().Field(i).Name
+			if name != "Kind" && !value.IsZero() {
+				got[name] = fmt.Sprint(value.Interface())
 			}
 		}
 

@@ -26,29 +26,44 @@ func TestPartitionsSurviveEncoding(t *testing.T) {
 		}
 
 		text, err := json.Marshal(set)
-		if err == nil {
-			err = json.Unmarshal(text, &again)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err != nil || again != set || set.Len() != len(added) {
+		if err := json.Unmarshal(text, &again); err != nil || again != set {
 			t.Fatalf("set after encoding as %s: got %s and error %v, want %s", text, &again, err, &set)
+		}
+		if got := set.Len(); got != len(added) {
+			t.Fatalf("partitions of the set: got %d, want %d", got, len(added))
 		}
 	})
 
-	var ann, some, all Partitions
-	ann.AddHome("ann")
+	var some Partitions
 	for _, p := range []uint8{0, 3, 4, 255} {
 		some.Add(p)
 	}
 	if want := "98" + strings.Repeat("0", 61) + "1"; some.String() != want {
 		t.Errorf("text: got %s, want %s", &some, want)
 	}
-	if !ann.Has(ShardOf("ann").Partition()) || ann.Len() != 1 || some.Intersects(&ann) || !some.Intersects(&some) {
-		t.Errorf("home of ann: got %s, want only her partition, which %s does not have", &ann, &some)
+
+	// The home of a user is in one partition.
+	var ann Partitions
+	ann.AddHome("ann")
+	if !ann.Has(ShardOf("ann").Partition()) || ann.Len() != 1 {
+		t.Errorf("home of ann: got %s, want only partition %d", &ann, ShardOf("ann").Partition())
 	}
+	if some.Intersects(&ann) {
+		t.Errorf("intersection of %s and %s: got one, want none", &some, &ann)
+	}
+	if !some.Intersects(&some) {
+		t.Errorf("intersection of %s with itself: got none, want one", &some)
+	}
+
+	var all Partitions
 	all.AddAll()
 	if all != AllPartitions() || all.Len() != NumPartitions {
 		t.Errorf("all partitions: got %s, want %d", &all, NumPartitions)
 	}
+
 	for _, text := range []string{"", "00", some.String() + "00", "x" + some.String()[1:]} {
 		if parsed, err := ParsePartitions(text); err == nil {
 			t.Errorf("ParsePartitions(%q): got %s, want an error", text, &parsed)

@@ -52,7 +52,7 @@ func TestPositionFormatIsPinned(t *testing.T) {
 func TestEventPositionFormatIsPinned(t *testing.T) {
 	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
 		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
-			t.Errorf("ParseEventPosition of %+v: got %+v and error %v", p, got, err)
+			t.Errorf("ParseEventPosition of %+v: got %+v and error %v, want the same", p, got, err)
 		}
 		if got, err := ParsePosition(p.String()); err != nil || got != goldenPosition {
 			t.Errorf("ParsePosition of an event position: got %+v and error %v, want %+v", got, err, goldenPosition)
@@ -79,10 +79,12 @@ func TestCursorFormatIsPinned(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) || len(got) != cursorLen {
 		t.Errorf("MarshalBinary(): got %x and error %v, want %x", got, err, want)
 	}
+
 	var c Cursor
 	if err := c.UnmarshalBinary(want); err != nil || c != goldenCursor {
 		t.Errorf("UnmarshalBinary: got %+v and error %v, want %+v", c, err, goldenCursor)
 	}
+
 	for _, bad := range [][]byte{nil, want[:len(want)-1], append(bytes.Clone(want), 0), append([]byte{9}, want[1:]...)} {
 		if err := c.UnmarshalBinary(bad); !errors.Is(err, ErrCursor) {
 			t.Errorf("UnmarshalBinary(%x): got error %v, want %v", bad, err, ErrCursor)
@@ -102,6 +104,7 @@ func TestPositionSurvivesEncoding(t *testing.T) {
 		if got, err := ParsePosition(p.String()); err != nil || got != p {
 			t.Fatalf("position after encoding: got %+v and error %v, want %+v", got, err, p)
 		}
+
 		c := Cursor{
 			Log: LogID{1, 2, 3}, Epoch: p.Epoch, Seq: p.Seq, Checksum: rapid.Uint64().Draw(t, "sum"),
 			LastTime: Micros(rapid.Int64().Draw(t, "last")), WarmSeq: rapid.Uint64().Draw(t, "warm"),

@@ -19,17 +19,31 @@ func TestRepeatIsDropped(t *testing.T) {
 	scored := func(item string) *skeinv1.Event {
 		return &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: item}}}
 	}
+
 	env := f.feed(epoch2023,
-		newLike("a", "1", "r"), newLike("a", "1", "r"), newLike("a", "2", "r"), // one event id of one user: a repeat and a reused id
-		newLike("b", "1", "r"), unliked, newLike("a", "1", "r2"), // another user, kind or id
-		newLike("a", "1", ""), newLike("a", "1", ""), // without an id
-		scored("1"), scored("2")) // without an acting user
-	if len(env.Rejects) != 2 || env.Rejects[0].Slot != 2 || env.Rejects[1].Slot != 9 || len(env.Rejects[0].Data) == 0 ||
-		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || env.Rejects[0].Rejection.Field != "event_id" {
-		t.Errorf("rejects: got %+v, want the reused ids in slots 2 and 9", env.Rejects)
+		// One event id of one user: a repeat in slot 1 and a reused id in slot 2.
+		newLike("a", "1", "r"), newLike("a", "1", "r"), newLike("a", "2", "r"),
+		// Another user, kind or id.
+		newLike("b", "1", "r"), unliked, newLike("a", "1", "r2"),
+		// Without an id.
+		newLike("a", "1", ""), newLike("a", "1", ""),
+		// Without an acting user: a reused id in slot 9.
+		scored("1"), scored("2"))
+	if len(env.Rejects) != 2 || env.Rejects[0].Slot != 2 || env.Rejects[1].Slot != 9 {
+		t.Fatalf("rejects: got %+v, want the reused ids in slots 2 and 9", env.Rejects)
 	}
-	if env.Repeats != 1 || len(env.Events) != 7 || env.Kinds != Kinds(Reacted, Unreacted, ItemScored) {
-		t.Errorf("got %d repeats and events %+v, want 1 repeat and 7 events", env.Repeats, env.Events)
+	reject := env.Rejects[0]
+	if reject.Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || reject.Rejection.Field != "event_id" || len(reject.Data) == 0 {
+		t.Errorf("first reject: got %+v, want the reason EVENT_ID_REUSED, the field event_id and some data", reject)
+	}
+	if env.Repeats != 1 {
+		t.Errorf("repeats: got %d, want 1", env.Repeats)
+	}
+	if want := Kinds(Reacted, Unreacted, ItemScored); env.Kinds != want {
+		t.Errorf("kinds: got %b, want %b", env.Kinds, want)
+	}
+	if len(env.Events) != 7 {
+		t.Fatalf("events: got %+v, want 7", env.Events)
 	}
 	for i, slot := range []uint16{0, 3, 4, 5, 6, 7, 8} {
 		if ev := env.Events[i]; ev.Slot != slot || ev.Time != epoch2023+Micros(slot) {
@@ -38,8 +52,11 @@ func TestRepeatIsDropped(t *testing.T) {
 	}
 
 	env = f.feed(epoch2023+minute, newLike("a", "1", "r"))
-	if env.Repeats != 1 || len(env.Rejects) != 0 || len(env.Events) != 0 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+minute {
-		t.Errorf("envelope with only a repeat: got %+v, want one repeat, no events and the time of its slot", env)
+	if env.Repeats != 1 || len(env.Rejects) != 0 || len(env.Events) != 0 || env.Kinds != 0 {
+		t.Errorf("envelope with only a repeat: got %+v, want one repeat and no events", env)
+	}
+	if want := epoch2023 + minute; env.Cursor.LastTime != want {
+		t.Errorf("last time after a repeat: got %d, want the time of its slot, %d", env.Cursor.LastTime, want)
 	}
 }
 
@@ -62,11 +79,12 @@ func TestRepeatHorizonIsExact(t *testing.T) {
 // for the horizon, whatever the order in which the contents occur again (I6).
 func TestReusedIDIsRemembered(t *testing.T) {
 	f := newFeeder(t)
-	at := epoch2023
-	for i, c := range []struct {
-		after            Micros
-		item             string
-		repeats, rejects int
+	now := epoch2023
+	for i, step := range []struct {
+		after       Micros
+		item        string
+		wantRepeats int
+		wantRejects int
 	}{
 		{0, "1", 0, 0},
 		{minute, "2", 0, 1},             // another content
@@ -76,10 +94,14 @@ func TestReusedIDIsRemembered(t *testing.T) {
 		{3 * minute, "2", 0, 1},         // the id is still within the horizon, but this content is not
 		{Horizon + 1, "3", 0, 0},        // after the horizon it is a new event
 	} {
-		at += c.after
-		env := f.feed(at, newLike("a", c.item, "r"))
-		if env.Repeats != c.repeats || len(env.Rejects) != c.rejects || len(env.Events) != 1-c.repeats-c.rejects {
-			t.Errorf("event %d: got %d repeats and %d rejects, want %d and %d", i, env.Repeats, len(env.Rejects), c.repeats, c.rejects)
+		now += step.after
+		env := f.feed(now, newLike("a", step.item, "r"))
+		if env.Repeats != step.wantRepeats || len(env.Rejects) != step.wantRejects {
+			t.Errorf("event %d: got %d repeats and %d rejects, want %d and %d",
+				i, env.Repeats, len(env.Rejects), step.wantRepeats, step.wantRejects)
+		}
+		if got, want := len(env.Events), 1-step.wantRepeats-step.wantRejects; got != want {
+			t.Errorf("event %d: got %d events, want %d", i, got, want)
 		}
 	}
 }
@@ -98,12 +120,15 @@ func TestContentKeyCoversEveryField(t *testing.T) {
 	}
 
 	addKey("no field", Event{})
+
+	// Set one field of an event at a time.
 	typ := reflect.TypeFor[Event]()
 	for i := range typ.NumField() {
 		var ev Event
 		field := reflect.ValueOf(&ev).Elem().Field(i)
 		switch name := typ.Field(i).Name; {
-		case name == "Seq" || name == "Slot" || name == "Time" || name == "Backfill" || name == "Encoded": // these follow from the other fields or are no content
+		case name == "Seq" || name == "Slot" || name == "Time" || name == "Backfill" || name == "Encoded":
+			// These fields follow from the others or are no content.
 			continue
 		case field.Kind() == reflect.String:
 			field.SetString("x")
@@ -149,11 +174,13 @@ func TestMalformedEventRegistersNothing(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("b", "1", "r"))
 	f.feed(epoch2023, newMalformedLike("a", "r"))
+
 	broken := append(mustEncode(t, newLike("a", "1", "r")), 0x1a, 1, 0xff)
 	f.feedBytes(epoch2023, broken)
 	if env := f.feed(epoch2023, newLike("a", "1", "r")); env.Repeats != 0 || len(env.Events) != 1 {
 		t.Errorf("event with the id of malformed ones: got %+v, want it kept", env)
 	}
+
 	if env := f.feed(epoch2023, newMalformedLike("a", "r")); env.Repeats != 0 || len(env.Rejects) != 1 {
 		t.Errorf("malformed event with the id of a good one: got %+v, want a reject and no repeat", env)
 	}
@@ -163,28 +190,31 @@ func TestMalformedEventRegistersNothing(t *testing.T) {
 // forgets nothing, and forgets what is before the horizon.
 func TestRepeatWindowMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var w repeatWindow
-		last := map[uint64]Micros{}
-		at := epoch2023
+		var window repeatWindow
+		lastTimes := map[uint64]Micros{}
+		now := epoch2023
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			at += rapid.OneOf(
+			now += rapid.OneOf(
 				rapid.SampledFrom([]Micros{0, 1, Horizon - 1, Horizon, Horizon + 1, 2 * Horizon, 2*Horizon + 1}),
 				rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(0, int64(Horizon)/3).Draw(t, "step")) }),
 			).Draw(t, "later")
 
 			// There are few keys, so that they repeat, and all of them hash to the same slots.
 			key := rapid.Uint64Range(1, 40).Draw(t, "key") << 16
-			before, ok := last[key]
-			want := ok && at-before <= Horizon
-			if got := w.remember(key, at); got != want {
-				t.Fatalf("remember key %d at %d: got repeat %v, want %v", key, at, got, want)
+			lastTime, ok := lastTimes[key]
+			want := ok && now-lastTime <= Horizon
+			if got := window.remember(key, now); got != want {
+				t.Fatalf("remember key %d at %d: got repeat %v, want %v", key, now, got, want)
 			}
-			last[key] = at
+			lastTimes[key] = now
 		}
 
-		w.forgetBefore(at + 3*Horizon)
-		if w.previous != nil || w.current.tables[0].used != 0 {
-			t.Fatalf("keys after three horizons: got %d, want 0", w.current.tables[0].used)
+		window.forgetBefore(now + 3*Horizon)
+		if window.previous != nil {
+			t.Fatalf("previous keys after three horizons: got %+v, want none", window.previous)
+		}
+		if got := window.current.tables[0].used; got != 0 {
+			t.Fatalf("keys after three horizons: got %d, want 0", got)
 		}
 	})
 }
@@ -219,18 +249,25 @@ func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 		newLike("a", "1", "r"), newLike("a", "2", "r"), // a reused id
 		newLike("b", "1", ""), newLike("a", "1", "r"), newLike("b", "1", "r"), // a repeat
 		newLike("a", "3", "r"), newLike("a", "1", "r")) // one of each
-	for _, c := range []struct {
-		from, n         int
-		repeats, reused []int
-	}{{0, 2, nil, []int{1}}, {2, 3, []int{1}, nil}, {5, 2, []int{1}, []int{0}}, {4, 1, nil, nil}, {0, 7, []int{3, 6}, []int{1, 5}}} {
-		repeats, rejections, ok := env.SkippedSlots(c.from, c.n)
+
+	for _, test := range []struct {
+		from, slots             int
+		wantRepeats, wantReused []int // indexes within the call
+	}{
+		{0, 2, nil, []int{1}},
+		{2, 3, []int{1}, nil},
+		{5, 2, []int{1}, []int{0}},
+		{4, 1, nil, nil},
+		{0, 7, []int{3, 6}, []int{1, 5}},
+	} {
+		repeats, rejections, ok := env.SkippedSlots(test.from, test.slots)
 		var reused []int
 		for _, r := range rejections {
 			reused = append(reused, r.Index)
 		}
-		if !ok || !slices.Equal(repeats, c.repeats) || !slices.Equal(reused, c.reused) {
+		if !ok || !slices.Equal(repeats, test.wantRepeats) || !slices.Equal(reused, test.wantReused) {
 			t.Errorf("%d slots from %d: got repeats %v and reused ids %v (%v), want %v and %v",
-				c.n, c.from, repeats, reused, ok, c.repeats, c.reused)
+				test.slots, test.from, repeats, reused, ok, test.wantRepeats, test.wantReused)
 		}
 	}
 

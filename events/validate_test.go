@@ -110,17 +110,17 @@ func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 // TestValidateAcceptsGoodEvents demands that Validate accepts events of every kind, and values at
 // the limits.
 func TestValidateAcceptsGoodEvents(t *testing.T) {
-	long := strings.Repeat("x", 128)
+	x128 := strings.Repeat("x", 128)
 	good := newEventsOfEveryKind()
 	good = append(good, []*skeinv1.Event{
 		{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: newPin("bob", "p1"), RepinOf: newPin("cat", "p9")}}},
-		{EventId: long[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: long, TargetUserId: long[:127]}}},
-		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: newBoard("b", long), Title: long + long}}},
+		{EventId: x128[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: x128, TargetUserId: x128[:127]}}},
+		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: newBoard("b", x128), Title: x128 + x128}}},
 		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("b", "p"), Attributes: make([]byte, 256)}}},
 		{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "a", ItemIds: strings.Split(strings.Repeat("x", 100), "")}}},
-		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: long[:64]}}},
+		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: x128[:64]}}},
 		{
-			Source: long[:64], Offset: 1<<64 - 1, OccurredAt: &timestamppb.Timestamp{},
+			Source: x128[:64], Offset: 1<<64 - 1, OccurredAt: &timestamppb.Timestamp{},
 			Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "a", ItemId: "i"}},
 		},
 		{
@@ -271,20 +271,25 @@ func TestValidateRejectsBadEvents(t *testing.T) {
 		}
 	}
 
-	for _, c := range bad {
-		r := Validate(c.msg)
-		if r == nil {
-			t.Errorf("Validate(%v): got no rejection, want one of %s", c.msg, c.field)
+	for _, test := range bad {
+		rejection := Validate(test.msg)
+		if rejection == nil {
+			t.Errorf("Validate(%v): got no rejection, want one of %s", test.msg, test.field)
 			continue
 		}
-		if r.Reason != c.reason || r.Field != c.field || r.Index != 0 {
-			t.Errorf("Validate(%v): got %v of %q, want %v of %q", c.msg, r.Reason, r.Field, c.reason, c.field)
+		if rejection.Reason != test.reason || rejection.Field != test.field || rejection.Index != 0 {
+			t.Errorf("Validate(%v): got %v of %q at index %d, want %v of %q at 0",
+				test.msg, rejection.Reason, rejection.Field, rejection.Index, test.reason, test.field)
 		}
-		if r.Error() != r.Message || !strings.HasPrefix(r.Message, c.field+" ") || !strings.Contains(r.Message, c.limit) {
-			t.Errorf("Validate(%v): got message %q, want one that begins with %q and names %q", c.msg, r.Message, c.field, c.limit)
+		if !strings.HasPrefix(rejection.Message, test.field+" ") || !strings.Contains(rejection.Message, test.limit) {
+			t.Errorf("Validate(%v): got message %q, want one that begins with %q and names %q",
+				test.msg, rejection.Message, test.field, test.limit)
 		}
-		if ev, got := FromProto(c.msg); got == nil || *got != *r || ev.Kind != 0 {
-			t.Errorf("FromProto(%v): got %v and rejection %v, want only rejection %v", c.msg, ev, got, r)
+		if rejection.Error() != rejection.Message {
+			t.Errorf("Validate(%v): got error text %q, want the message %q", test.msg, rejection.Error(), rejection.Message)
+		}
+		if ev, got := FromProto(test.msg); got == nil || *got != *rejection || ev.Kind != 0 {
+			t.Errorf("FromProto(%v): got %v and rejection %v, want only rejection %v", test.msg, ev, got, rejection)
 		}
 	}
 }

@@ -37,6 +37,8 @@ func drawLog() *rapid.Generator[[]loggedMessage] {
 
 		return msg
 	})
+
+	// The clock mostly stands still or advances a little, and sometimes jumps.
 	const second, hour = minute / 60, 60 * minute
 	step := rapid.OneOf(
 		rapid.SampledFrom([]Micros{0, 1, second, minute, Horizon - 1, Horizon, Horizon + 1, hour, -hour, -second, -1}),
@@ -50,6 +52,7 @@ func drawLog() *rapid.Generator[[]loggedMessage] {
 		for range rapid.IntRange(1, 40).Draw(t, "envelopes") {
 			clock = max(0, clock+step.Draw(t, "clock"))
 			seq += rapid.SampledFrom([]uint64{1, 1, 1, 2, 1000}).Draw(t, "gap")
+
 			msgs := rapid.SliceOfN(event, 0, 5).Draw(t, "events")
 			var data []byte
 			if len(msgs) > 0 {
@@ -58,6 +61,7 @@ func drawLog() *rapid.Generator[[]loggedMessage] {
 					t.Fatal(err)
 				}
 			}
+
 			if rapid.IntRange(0, 9).Draw(t, "damage") == 0 {
 				data = append(data, 0xff)
 			}
@@ -98,16 +102,16 @@ func equalEnvelopes(a, b *Envelope) bool {
 // searches them all.
 func modelDecode(log []loggedMessage) (envs []*Envelope) {
 	type occurrence struct {
-		ev Event
-		at Micros
+		ev   Event
+		time Micros
 	}
-	type spanOfTime struct {
+	type timeSpan struct {
 		seq                 uint64
-		before, first, last Micros
+		before, first, last Micros // before is the last time of the envelope before
 	}
 	var (
 		seen     []occurrence
-		spans    []spanOfTime
+		spans    []timeSpan
 		lastTime Micros
 		warmSeq  = log[0].seq
 	)
@@ -120,44 +124,51 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 			}
 		}
 
+		// Each event takes a time, also if it is a repeat.
 		first := max(m.stamp, lastTime+1)
 		for _, ev := range evs {
-			at := first + Micros(ev.Slot)
+			logTime := first + Micros(ev.Slot)
 			isRepeat := false
-			sameContent := false
+			hasSameContent := false
 			content := ev
 			content.Slot = 0
 			content.Time = 0
-			for _, o := range seen {
-				if ev.ID != "" && o.ev.User == ev.User && o.ev.ID == ev.ID && o.ev.Kind == ev.Kind && at-o.at <= Horizon {
+			for _, earlier := range seen {
+				hasSameKey := earlier.ev.User == ev.User && earlier.ev.ID == ev.ID && earlier.ev.Kind == ev.Kind
+				if ev.ID != "" && hasSameKey && logTime-earlier.time <= Horizon {
 					isRepeat = true
-					sameContent = sameContent || reflect.DeepEqual(o.ev, content)
+					hasSameContent = hasSameContent || reflect.DeepEqual(earlier.ev, content)
 				}
 			}
 
-			seen = append(seen, occurrence{content, at})
+			seen = append(seen, occurrence{content, logTime})
 			if isRepeat {
-				env.Repeated = append(env.Repeated, Repeat{Key: RepeatKey(&ev), Time: at}, Repeat{Key: ContentKey(&ev), Time: at})
-				if sameContent {
+				env.Repeated = append(env.Repeated,
+					Repeat{Key: RepeatKey(&ev), Time: logTime},
+					Repeat{Key: ContentKey(&ev), Time: logTime})
+				if hasSameContent {
 					env.Repeats++
 					continue
 				}
+
+				// The event id was used for another content.
 				r := *reusedIDRejection()
 				r.Index = int(ev.Slot)
 				env.Rejects = append(env.Rejects, Reject{Seq: m.seq, Slot: int(ev.Slot), Rejection: r})
 				slices.SortFunc(env.Rejects, func(a, b Reject) int { return a.Slot - b.Slot })
 				continue
 			}
+
 			ev.Seq = m.seq
-			if !ev.Backfill || ev.Time > at {
-				ev.Time = at
+			if !ev.Backfill || ev.Time > logTime {
+				ev.Time = logTime
 			}
 			env.Events = append(env.Events, ev)
 			env.Kinds |= Kinds(ev.Kind)
 		}
 
 		if slots > 0 {
-			spans = append(spans, spanOfTime{m.seq, lastTime, first, first + Micros(slots) - 1})
+			spans = append(spans, timeSpan{m.seq, lastTime, first, first + Micros(slots) - 1})
 			lastTime = first + Micros(slots) - 1
 		}
 		env.Cursor = Cursor{Seq: m.seq, Checksum: xxh3.Hash(m.data), LastTime: lastTime, WarmSeq: warmSeq}
@@ -185,6 +196,7 @@ func TestDecoderMatchesModel(t *testing.T) {
 		log := drawLog().Draw(t, "log")
 		want := modelDecode(log)
 		for i, got := range decodeFromStart(t, log) {
+			// The model knows neither the data of rejects nor why an envelope cannot be decoded.
 			for j := range got.Rejects {
 				got.Rejects[j].Data = nil
 				if got.Rejects[j].Slot < 0 {
@@ -211,6 +223,8 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 			if !d.IsWarmingUp() || d.WarmUpFrom() != from.WarmSeq {
 				t.Fatalf("decoder from %+v: got warming %v from %d, want the warm-up of the cursor", from, d.IsWarmingUp(), d.WarmUpFrom())
 			}
+
+			// The decoder returns no envelope up to the cursor, and the same ones after it.
 			for j, m := range log {
 				if m.seq < d.WarmUpFrom() {
 					continue
@@ -222,8 +236,11 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 				if err != nil {
 					t.Fatalf("decoder from %+v at %d: %v", from, m.seq, err)
 				}
-				if (env == nil) != (j <= i) || (env != nil && !equalEnvelopes(env, want[j])) {
-					t.Fatalf("decoder from %+v gives\n%+v, want\n%+v", from, env, want[j])
+				if wantEnvelope := j > i; (env != nil) != wantEnvelope {
+					t.Fatalf("decoder from %+v at %d: got envelope %+v, want one: %v", from, m.seq, env, wantEnvelope)
+				}
+				if env != nil && !equalEnvelopes(env, want[j]) {
+					t.Fatalf("decoder from %+v: got\n%+v, want\n%+v", from, env, want[j])
 				}
 			}
 		}
@@ -238,7 +255,8 @@ func TestWarmStartIsClose(t *testing.T) {
 	for i := range Micros(3 * 15 * 60 * perSecond) {
 		env := f.feed(epoch2023+i*1_000_000/perSecond, newLike("a", "1", ""))
 		c := env.Cursor
-		if back := c.LastTime - c.WarmTime; i > 15*60*perSecond+perSecond && (back < Horizon || back > Horizon+2_000_000) {
+		back := c.LastTime - c.WarmTime
+		if i > 15*60*perSecond+perSecond && (back < Horizon || back > Horizon+2_000_000) {
 			t.Fatalf("warm-up of envelope %d: got %d µs before it, want between %d and %d", i, back, Horizon, Horizon+2_000_000)
 		}
 		if n := len(f.d.warmStarts); n > 15*60+3 {
@@ -250,48 +268,51 @@ func TestWarmStartIsClose(t *testing.T) {
 // TestRewrittenLogIsNoticed demands that the decoder notices at the cursor if the log before the
 // cursor differs from the log from which the cursor was taken.
 func TestRewrittenLogIsNoticed(t *testing.T) {
-	log := []loggedMessage{}
+	var log []loggedMessage
 	for i := range uint64(6) {
-		log = append(log, loggedMessage{i + 1, epoch2023 + Micros(i)*6*minute, mustEncode(t, newLike("a", "1", ""), newLike("b", "2", "r"))})
+		data := mustEncode(t, newLike("a", "1", ""), newLike("b", "2", "r"))
+		log = append(log, loggedMessage{i + 1, epoch2023 + Micros(i)*6*minute, data})
 	}
 	envs := decodeFromStart(t, log)
-	for _, c := range []struct {
-		name   string
-		change func([]loggedMessage) []loggedMessage
-		from   func(*Cursor)
-		want   error
+
+	otherData := mustEncode(t, newLike("a", "1", ""))
+	for name, test := range map[string]struct {
+		changeLog    func([]loggedMessage) []loggedMessage
+		changeCursor func(*Cursor)
+		want         error
 	}{
-		{"the same", nil, nil, nil},
-		{"other bytes", func(l []loggedMessage) []loggedMessage { l[4].data = mustEncode(t, newLike("a", "1", "")); return l }, nil, ErrRewritten},
-		{"other times", func(l []loggedMessage) []loggedMessage { l[4].stamp++; return l }, nil, ErrRewritten},
-		{"times that caught up", func(l []loggedMessage) []loggedMessage { l[3].stamp++; return l }, nil, nil},
-		{"the last one missing", func(l []loggedMessage) []loggedMessage { return append(l[:4], l[5:]...) }, nil, ErrRewritten},
-		{"the first one missing", func(l []loggedMessage) []loggedMessage { return l[3:] }, nil, ErrRewritten},
-		{"another checksum", nil, func(c *Cursor) { c.Checksum++ }, ErrRewritten},
-		{"another last time", nil, func(c *Cursor) { c.LastTime++ }, ErrRewritten},
+		"the same":              {nil, nil, nil},
+		"other bytes":           {func(l []loggedMessage) []loggedMessage { l[4].data = otherData; return l }, nil, ErrRewritten},
+		"other times":           {func(l []loggedMessage) []loggedMessage { l[4].stamp++; return l }, nil, ErrRewritten},
+		"times that caught up":  {func(l []loggedMessage) []loggedMessage { l[3].stamp++; return l }, nil, nil},
+		"the last one missing":  {func(l []loggedMessage) []loggedMessage { return append(l[:4], l[5:]...) }, nil, ErrRewritten},
+		"the first one missing": {func(l []loggedMessage) []loggedMessage { return l[3:] }, nil, ErrRewritten},
+		"another checksum":      {nil, func(c *Cursor) { c.Checksum++ }, ErrRewritten},
+		"another last time":     {nil, func(c *Cursor) { c.LastTime++ }, ErrRewritten},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			from := envs[4].Cursor
-			l := append([]loggedMessage(nil), log...)
+			changedLog := slices.Clone(log)
 			if from.WarmSeq != 3 {
 				t.Fatalf("cursor: got %+v, want a warm-up from 3", from)
 			}
-			if c.from != nil {
-				c.from(&from)
+			if test.changeCursor != nil {
+				test.changeCursor(&from)
 			}
-			if c.change != nil {
-				l = c.change(l)
+			if test.changeLog != nil {
+				changedLog = test.changeLog(changedLog)
 			}
+
 			d := NewDecoder(from)
 			var err error
-			for _, m := range l {
+			for _, m := range changedLog {
 				if m.seq >= d.WarmUpFrom() && err == nil {
 					_, err = d.Decode(m.seq, m.stamp, m.data)
 				}
 			}
 
-			if !errors.Is(err, c.want) {
-				t.Errorf("got error %v, want %v", err, c.want)
+			if !errors.Is(err, test.want) {
+				t.Errorf("Decode up to the cursor: got error %v, want %v", err, test.want)
 			}
 		})
 	}

@@ -18,18 +18,20 @@ import (
 // the events with their slots, and the rejections by slot, where slot -1 stands for the whole
 // envelope.
 func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots int) {
+	undecodable := map[int]Rejection{-1: {}}
 	var batch skeinv1.EventBatch
 	err := proto.Unmarshal(data, &batch)
 	if err != nil || len(data) > MaxEnvelopeBytes || len(batch.GetEvents()) > MaxEnvelopeEvents || batch.GetVersion() > 1 {
-		return nil, map[int]Rejection{-1: {}}, 0
+		return nil, undecodable, 0
 	}
 	for _, msg := range batch.GetEvents() {
 		// A former kind whose message cannot be decoded is a field that cannot be decoded, as for
 		// the version that knew the kind.
 		if err := replaceFormerKind(msg); err != nil {
-			return nil, map[int]Rejection{-1: {}}, 0
+			return nil, undecodable, 0
 		}
 	}
+
 	rejects = map[int]Rejection{}
 	for slot, msg := range batch.GetEvents() {
 		ev, r := FromProto(msg)
@@ -51,38 +53,39 @@ func checkDecode(data []byte) error {
 	var env Envelope
 	d := NewDecoder(Cursor{})
 	slots := d.decodeEvents(9, data, &env)
-	evs, rejects, wantSlots := referenceDecode(data)
-	if slots != wantSlots || len(env.Events) != len(evs) || len(env.Rejects) != len(rejects) {
+	wantEvents, wantRejects, wantSlots := referenceDecode(data)
+	if slots != wantSlots || len(env.Events) != len(wantEvents) || len(env.Rejects) != len(wantRejects) {
 		return fmt.Errorf("got %d slots, %d events and rejects %v, want %d, %d and %v",
-			slots, len(env.Events), env.Rejects, wantSlots, len(evs), rejects)
+			slots, len(env.Events), env.Rejects, wantSlots, len(wantEvents), wantRejects)
 	}
-	for i := range evs {
-		got := env.Events[i]
-		want := evs[i]
-		if !reflect.DeepEqual(got, want) {
+	for i, want := range wantEvents {
+		if got := env.Events[i]; !reflect.DeepEqual(got, want) {
 			return fmt.Errorf("event %d: got\n%+v, want\n%+v", i, got, want)
 		}
 	}
 
 	for _, r := range env.Rejects {
-		want, ok := rejects[r.Slot]
-		if !ok || (r.Slot >= 0 && r.Rejection != want) {
-			return fmt.Errorf("slot %d: got message %q, want %q", r.Slot, r.Rejection.Message, want.Message)
+		want, ok := wantRejects[r.Slot]
+		if !ok {
+			return fmt.Errorf("slot %d: got reject %+v, want none", r.Slot, r)
+		}
+		if r.Slot >= 0 && r.Rejection != want {
+			return fmt.Errorf("slot %d: got rejection %+v, want %+v", r.Slot, r.Rejection, want)
 		}
 	}
 
 	return nil
 }
 
-// messageSpeller encodes messages in all the ways that the wire format allows, and in some that it
-// does not allow.
+// messageSpeller encodes messages in all the ways that the wire format allows, and in some that the
+// wire format does not allow. Each deviation from the regular encoding is an oddity.
 type messageSpeller struct {
 	*rand.Rand
-	// odd is the chance in percent of each oddity.
+	// odd is the probability of each oddity, in percent.
 	odd int
 }
 
-// isOdd reports whether to be odd this time.
+// isOdd draws whether the next step of the encoding has an oddity.
 func (s messageSpeller) isOdd() bool { return s.IntN(100) < s.odd }
 
 // spellMessage encodes a message.
@@ -98,6 +101,8 @@ func (s messageSpeller) spellMessage(m protoreflect.Message) []byte {
 		}
 		return true
 	})
+
+	// Add unknown and stray fields, and change the order of the fields.
 	if s.isOdd() {
 		fields = append(fields, s.unknownField())
 	}
@@ -107,6 +112,7 @@ func (s messageSpeller) spellMessage(m protoreflect.Message) []byte {
 	if s.isOdd() {
 		s.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
 	}
+
 	var b []byte
 	for _, f := range fields {
 		b = append(b, f...)
@@ -214,7 +220,8 @@ func (s messageSpeller) varint(v uint64) []byte {
 	return b
 }
 
-// drawEnvelope returns a generator of encoded envelopes with good and bad events in odd encodings.
+// drawEnvelope returns a generator of encoded envelopes with good and bad events in odd encodings,
+// some of which are damaged.
 func drawEnvelope() *rapid.Generator[[]byte] {
 	pool := newEventsOfEveryKind()
 	for _, c := range listBadEvents() {
@@ -228,6 +235,7 @@ func drawEnvelope() *rapid.Generator[[]byte] {
 		for range rapid.IntRange(0, 6).Draw(t, "events") {
 			batch.Events = append(batch.Events, rapid.SampledFrom(pool).Draw(t, "event"))
 		}
+
 		seed := rapid.Uint64().Draw(t, "spelling")
 		s := messageSpeller{rand.New(rand.NewPCG(seed, 1)), rapid.SampledFrom([]int{0, 1, 3, 10, 30}).Draw(t, "odd")}
 		data := s.spellMessage(batch.ProtoReflect())
@@ -241,8 +249,8 @@ func drawEnvelope() *rapid.Generator[[]byte] {
 	})
 }
 
-// The decoder accepts exactly what the standard decoder and Validate accept, with the same values,
-// whatever the encoding.
+// TestDecodeEqualsStandardDecoder checks that the decoder accepts exactly what the standard decoder
+// and Validate accept, with the same values, whatever the encoding.
 func TestDecodeEqualsStandardDecoder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := drawEnvelope().Draw(t, "envelope")
@@ -252,6 +260,7 @@ func TestDecodeEqualsStandardDecoder(t *testing.T) {
 	})
 }
 
+// FuzzDecodeEnvelope compares the decoder with the standard decoder and Validate.
 func FuzzDecodeEnvelope(f *testing.F) {
 	for _, msg := range newEventsOfEveryKind() {
 		f.Add(mustEncode(f, msg))
@@ -267,15 +276,18 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	})
 }
 
-// Events in their regular encoding take the fast path of the decoder. Otherwise the decoder would
-// be slow.
+// TestRegularEventsTakeFastPath checks that events in their regular encoding take the fast path of the
+// decoder. Otherwise the decoder would be slow.
 func TestRegularEventsTakeFastPath(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		b, err := proto.Marshal(msg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = append(b, 0xfa, 0x3e, 1, 'x') // field 1007 of a later version changes nothing
+
+		// Field 1007 of a later version changes nothing.
+		b = append(b, 0xfa, 0x3e, 1, 'x')
+
 		var ev Event
 		head := []byte("\x1a\x00")
 		all := body{data: append(head, b...), text: string(append(head, b...))}
