@@ -4,26 +4,26 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// I3, I4: a reader gets exactly the envelopes that were archived, however they were split into
-// segments, from every cursor, and in portions of any size. A fold that reads only facts gets the
-// same as after filtering all envelopes.
+// TestArchiveReturnsWhatWasWritten tests I3 and I4: a reader gets exactly the envelopes that were
+// archived, however they were split into segments, from every cursor, and in portions of any size. A
+// fold that reads only facts gets the same as after filtering all envelopes.
 func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir := newMemoryBucket()
+		b := newMemoryBucket()
 		envs := drawLog(rt, 30)
-		a := mustOpen(rt, dir)
+		a := mustOpen(rt, b)
 		mustSeal(rt, a, drawSegments(rt, envs)...)
-		a = mustOpen(rt, dir)
+		a = mustOpen(rt, b)
 		end := envs[len(envs)-1].Cursor
 		if a.End() != end || a.Epoch() != 1 {
 			rt.Fatalf("end of the archive: got %+v in epoch %d, want %+v in epoch 1", a.End(), a.Epoch(), end)
@@ -77,12 +77,19 @@ func newEnvelope(seq uint64, kind events.Kind, n int) *events.Envelope {
 	return env
 }
 
-// A fold that needs no kind of class activity does not open the files of that class.
+// TestUnneededClassIsNotOpened checks that a fold that needs no kind of class activity does not open
+// the files of that class.
 func TestUnneededClassIsNotOpened(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
-	envs := []*events.Envelope{newEnvelope(1, events.Played, 2), newEnvelope(2, events.UserFollowed, 2), newEnvelope(3, events.Played, 1)}
+	envs := []*events.Envelope{
+		newEnvelope(1, events.Played, 2),
+		newEnvelope(2, events.UserFollowed, 2),
+		newEnvelope(3, events.Played, 1),
+	}
 	mustSeal(t, a, envs[:2], envs[2:])
+
+	// Without the files of activity, only a fold that needs them fails.
 	objects, err := b.List(t.Context(), objectPrefix+"activity-")
 	if err != nil || len(objects) != 2 {
 		t.Fatalf("files of activity: got %v and error %v, want 2", objects, err)
@@ -94,18 +101,26 @@ func TestUnneededClassIsNotOpened(t *testing.T) {
 	}
 
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.Kinds(events.UserFollowed), 1)
-	if d := diffEnvelopes(keepFacts(toArchival(envs)), got); err != nil || d != "" || len(got) != 2 {
-		t.Errorf("follows: got %d envelopes and error %v, want 2 (-want +got):\n%s", len(got), err, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 {
+		t.Errorf("envelopes for a fold of follows: got %d, want 2", len(got))
+	}
+	if d := diffEnvelopes(keepFacts(toArchival(envs)), got); d != "" {
+		t.Errorf("envelopes for a fold of follows (-want +got):\n%s", d)
 	}
 	if _, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("all kinds without the files of activity: got error %v, want %v", err, ErrDamaged)
 	}
+
 	if objects, err := b.List(t.Context(), objectPrefix+"facts-"); err != nil || len(objects) != 1 {
 		t.Errorf("files of facts: got %v and error %v, want one: the second segment has no facts", objects, err)
 	}
 }
 
-// An archive of many blocks and segments is read correctly from every cursor near their borders.
+// TestManyBlocksReadFromEveryBorder checks that an archive of many blocks and segments is read
+// correctly from every cursor near their borders.
 func TestManyBlocksReadFromEveryBorder(t *testing.T) {
 	a := mustOpen(t, newBucket(t))
 	var envs []*events.Envelope
@@ -125,28 +140,43 @@ func TestManyBlocksReadFromEveryBorder(t *testing.T) {
 			cursor = want[from-1].Cursor
 		}
 		got, err := readAll(a, cursor, events.AllKinds, 1<<20)
-		if d := diffEnvelopes(want[from:], got); err != nil || d != "" {
-			t.Fatalf("envelopes from %d: got error %v (-want +got):\n%s", from, err, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := diffEnvelopes(want[from:], got); d != "" {
+			t.Fatalf("envelopes from %d (-want +got):\n%s", from, d)
 		}
 	}
 
 	info := a.Info()
-	if f, p := info.Classes[Facts], info.Classes[Activity]; f.Events != 100_000 || p.Events != 200_000 || f.Segments != 2 ||
-		info.Envelopes != 300 || info.End.Seq != 300 || info.Epoch != 1 || p.Bytes == 0 {
-		t.Errorf("info: got %+v, want 300 envelopes with 100000 facts and 200000 activities in 2 segments each", info)
+	if info.Envelopes != 300 || info.End.Seq != 300 || info.Epoch != 1 {
+		t.Errorf("info: got %+v, want 300 envelopes up to 300 in epoch 1", info)
+	}
+	if got := info.Classes[Facts]; got.Events != 100_000 || got.Segments != 2 {
+		t.Errorf("info of facts: got %+v, want 100000 events in 2 segments", got)
+	}
+	if got := info.Classes[Activity]; got.Events != 200_000 || got.Bytes == 0 {
+		t.Errorf("info of activity: got %+v, want 200000 events in more than 0 bytes", got)
 	}
 }
 
-// Read rejects cursors of other logs, cursors with another time, and cursors after the end.
+// TestReadChecksCursor checks that Read rejects cursors of other logs, cursors with another time, and
+// cursors after the end.
 func TestReadChecksCursor(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
-	envs := []*events.Envelope{newEnvelope(1, events.Played, 2), newEnvelope(2, events.UserFollowed, 2), newEnvelope(5, events.Played, 1)}
+	envs := []*events.Envelope{
+		newEnvelope(1, events.Played, 2),
+		newEnvelope(2, events.UserFollowed, 2),
+		newEnvelope(5, events.Played, 1),
+	}
 	mustSeal(t, a, envs)
+
 	facts := events.Kinds(events.UserFollowed)
 	cursor := func(seq uint64, last events.Micros) events.Cursor {
 		return events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last}
 	}
 	timeOf := func(i int) events.Micros { return envs[i].Cursor.LastTime }
+
 	for _, c := range []struct {
 		name  string
 		from  events.Cursor
@@ -172,14 +202,15 @@ func TestReadChecksCursor(t *testing.T) {
 	}
 }
 
-// A writer rejects envelopes that do not follow the end of the archive, or that could not be read
-// back as they are. Of two writers at the same end, only the first can seal.
+// TestWriterRejectsWrongEnvelopes checks that a writer rejects envelopes that do not follow the end of
+// the archive, or that could not be read back as they are. Of two writers at the same end, only the
+// first can seal.
 func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	mustSeal(t, a, []*events.Envelope{newEnvelope(5, events.Played, 2)})
-	change := func(f func(*events.Envelope)) *events.Envelope {
+	change := func(changeEnvelope func(*events.Envelope)) *events.Envelope {
 		env := newEnvelope(6, events.Played, 3)
-		f(env)
+		changeEnvelope(env)
 		return env
 	}
 
@@ -187,14 +218,14 @@ func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 		env  *events.Envelope
 		want error
 	}{
-		"before the end":   {newEnvelope(4, events.Played, 1), ErrOrder},
-		"the end":          {newEnvelope(5, events.Played, 1), ErrOrder},
-		"earlier":          {change(func(e *events.Envelope) { e.Cursor.LastTime = start }), ErrOrder},
-		"other log":        {change(func(e *events.Envelope) { e.Cursor.Log = events.LogID{} }), events.ErrOtherLog},
-		"other epoch":      {change(func(e *events.Envelope) { e.Cursor.Epoch = 2 }), events.ErrOtherEpoch},
-		"slots":            {change(func(e *events.Envelope) { e.Events[1].Slot = 2 }), ErrOrder},
-		"kind":             {change(func(e *events.Envelope) { e.Events[1].Kind = 9 }), ErrOrder},
-		"too many to hold": {newEnvelope(6, events.Played, 1001), ErrOrder},
+		"before the end":               {newEnvelope(4, events.Played, 1), ErrOrder},
+		"at the end":                   {newEnvelope(5, events.Played, 1), ErrOrder},
+		"earlier than the end":         {change(func(e *events.Envelope) { e.Cursor.LastTime = start }), ErrOrder},
+		"of another log":               {change(func(e *events.Envelope) { e.Cursor.Log = events.LogID{} }), events.ErrOtherLog},
+		"of another epoch":             {change(func(e *events.Envelope) { e.Cursor.Epoch = 2 }), events.ErrOtherEpoch},
+		"slots that do not rise":       {change(func(e *events.Envelope) { e.Events[1].Slot = 2 }), ErrOrder},
+		"a kind that is not listed":    {change(func(e *events.Envelope) { e.Events[1].Kind = 9 }), ErrOrder},
+		"more events than it may have": {newEnvelope(6, events.Played, 1001), ErrOrder},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := a.Writer().Add(c.env); !errors.Is(err, c.want) {
@@ -214,37 +245,41 @@ func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 	}
 
 	// Of two writers at the same end, the first one to seal wins.
-	first, second := a.Writer(), a.Writer()
+	first := a.Writer()
+	second := a.Writer()
 	for _, w := range []*Writer{first, second} {
 		if err := w.Add(newEnvelope(6, events.Played, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	otherProcess := mustOpen(t, a.bucket).Writer()
 
-	other := mustOpen(t, a.bucket).Writer()
 	if _, err := first.Seal(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := second.Seal(t.Context()); !errors.Is(err, ErrChanged) {
 		t.Errorf("seal of the second writer: got error %v, want %v", err, ErrChanged)
 	}
-	if err := other.Add(newEnvelope(6, events.Played, 1)); err != nil {
+	if err := otherProcess.Add(newEnvelope(6, events.Played, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Seal(t.Context()); !errors.Is(err, ErrChanged) {
+	if _, err := otherProcess.Seal(t.Context()); !errors.Is(err, ErrChanged) {
 		t.Errorf("seal of another process: got error %v, want %v", err, ErrChanged)
 	}
+
 	if _, err := first.Seal(t.Context()); err == nil {
 		t.Error("second Seal: got no error, want one")
 	}
 }
 
-// Open accepts an empty bucket as an empty archive, and rejects the archive of another log.
+// TestOpenRejectsOtherArchives checks that Open accepts an empty bucket as an empty archive, and
+// rejects the archive of another log.
 func TestOpenRejectsOtherArchives(t *testing.T) {
 	b := newMemoryBucket()
 	if _, ok, err := LogOf(t.Context(), b); ok || err != nil {
 		t.Errorf("log id of an empty bucket: got ok %v and error %v, want none", ok, err)
 	}
+
 	a := mustOpen(t, b)
 	if a.End() != (events.Cursor{Log: testLog}) {
 		t.Errorf("end of an empty archive: got %+v, want the start of the log", a.End())
@@ -252,6 +287,7 @@ func TestOpenRejectsOtherArchives(t *testing.T) {
 	if got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); err != nil || len(got) > 0 {
 		t.Errorf("envelopes of an empty archive: got %v and error %v, want none", got, err)
 	}
+
 	mustSeal(t, a, []*events.Envelope{newEnvelope(1, events.Played, 2)})
 	if _, err := Open(t.Context(), b, events.LogID{1}); !errors.Is(err, events.ErrOtherLog) {
 		t.Errorf("Open for another log: got error %v, want %v", err, events.ErrOtherLog)
@@ -261,7 +297,8 @@ func TestOpenRejectsOtherArchives(t *testing.T) {
 	}
 }
 
-// Sweep removes the objects of the archive that the manifest does not name, and nothing else.
+// TestSweepRemovesUnnamedObjects checks that Sweep removes the objects of the archive that the
+// manifest does not name, and nothing else.
 func TestSweepRemovesUnnamedObjects(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -271,6 +308,7 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{objectPrefix + "facts-half", "other/object"} {
 		if err := b.Put(t.Context(), name, strings.NewReader("x"), 1); err != nil {
 			t.Fatal(err)
@@ -280,6 +318,8 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 	if err := a.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
+	// Compare the names of the objects without their random ends.
 	objects, err := b.List(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -290,45 +330,53 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 		names = append(names, name)
 	}
 
-	if want := []string{"archive/MANIFEST", "archive/activity", "archive/repeats", "other/object"}; !slices.Equal(names, want) {
-		t.Errorf("objects after the sweep: got %v, want %v", names, want)
+	want := []string{"archive/MANIFEST", "archive/activity", "archive/repeats", "other/object"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("objects after the sweep (-want +got):\n%s", diff)
 	}
 	if err := a.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// A reader can be closed at any time, also while it prefetches. A context that ends interrupts only
-// the call that it was passed to.
+// TestReaderCanBeClosedAtAnyTime checks that a reader can be closed at any time, also while it
+// prefetches. A context that ends interrupts only the call that it was passed to.
 func TestReaderCanBeClosedAtAnyTime(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	var envs []*events.Envelope
 	for seq := uint64(1); seq <= 500; seq++ {
 		envs = append(envs, newEnvelope(seq, events.Played, 1000))
 	}
+
 	mustSeal(t, a, envs)
 	r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, events.AllKinds)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := r.Next(t.Context(), 1); err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+
+	// Next returns what was prefetched, and then the error of the context.
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for err = nil; err == nil; {
-		_, err = r.Next(ctx, 1)
+		_, err = r.Next(canceled, 1)
 	}
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Next with an ended context: got error %v, want %v", err, context.Canceled)
 	}
+
 	if _, err := r.Next(t.Context(), 1); err != nil {
 		t.Errorf("Next after an ended context: got error %v, want none", err)
 	}
+
 	r.Close()
 	if _, err := r.Next(t.Context(), 1); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Next after Close: got error %v, want one that is not %v", err, io.EOF)
 	}
 }
 
+// The compiler checks that faultyBucket is a bucket.
 var _ bucket.Bucket = (*faultyBucket)(nil)

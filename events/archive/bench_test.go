@@ -55,12 +55,13 @@ func sparseID(i int) string {
 	return fmt.Sprint(x>>4 | 1<<59)
 }
 
+// workloads are the logs of the benchmarks, and the sizes that their archives may have.
 var workloads = []struct {
 	name         string
 	kind         events.Kind
 	users, items int
 	id           func(int) string
-	atMost       float64 // bytes per event
+	maxBytes     float64 // per event
 }{
 	{"plays/dense", events.Played, 100_000, 1_000_000, denseID, 12},
 	{"plays/60bit", events.Played, 100_000, 1_000_000, sparseID, 20},
@@ -85,7 +86,7 @@ func BenchmarkArchive(b *testing.B) {
 		})
 		b.Run("read/"+w.name, func(b *testing.B) {
 			a := mustOpen(b, newMemoryBucket())
-			mustSeal(b, a, newWorkload(b, w.kind, n, w.users, w.items, w.id)) // the events are not kept, because a fold does not keep them either
+			mustSeal(b, a, newWorkload(b, w.kind, n, w.users, w.items, w.id)) // the events are not kept, as in a fold
 			b.ReportAllocs()
 			for b.Loop() {
 				readToEnd(b, a)
@@ -117,26 +118,32 @@ func readToEnd(t testing.TB, a *Archive) {
 	}
 	defer r.Close()
 	for {
-		if _, err := r.Next(context.Background(), 1<<20); errors.Is(err, io.EOF) {
+		_, err := r.Next(context.Background(), 1<<20)
+		if errors.Is(err, io.EOF) {
 			return
-		} else if err != nil {
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// Archived plays and follows take at most the documented number of bytes per event.
+// TestBytesPerEventAreBounded checks that archived plays and follows take at most the documented
+// number of bytes per event.
 func TestBytesPerEventAreBounded(t *testing.T) {
 	for _, w := range workloads {
-		const n = 200_000
-		a := mustOpen(t, newMemoryBucket())
-		mustSeal(t, a, newWorkload(t, w.kind, n, w.users, w.items, w.id))
-		info := a.Info()
-		got := float64(info.Classes[Facts].Bytes+info.Classes[Activity].Bytes) / n
-		t.Logf("%s: %.2f bytes per event", w.name, got)
-		if got > w.atMost {
-			t.Errorf("%s: got %.2f bytes per event, want at most %v", w.name, got, w.atMost)
-		}
+		t.Run(w.name, func(t *testing.T) {
+			const n = 200_000
+			a := mustOpen(t, newMemoryBucket())
+			mustSeal(t, a, newWorkload(t, w.kind, n, w.users, w.items, w.id))
+
+			info := a.Info()
+			got := float64(info.Classes[Facts].Bytes+info.Classes[Activity].Bytes) / n
+			t.Logf("%.2f bytes per event", got)
+			if got > w.maxBytes {
+				t.Errorf("bytes per event: got %.2f, want at most %v", got, w.maxBytes)
+			}
+		})
 	}
 }
 
@@ -153,17 +160,21 @@ func BenchmarkYear(b *testing.B) {
 	}
 }
 
-// benchYear seals and merges a year with so many events per hour.
+// benchYear seals and merges a year with the given number of events per hour.
 func benchYear(b *testing.B, perHour int) {
 	const hours = 8760
 	r := rand.New(rand.NewPCG(1, 2))
 	written := &countingBucket{memoryBucket: newMemoryBucket()}
 	a := mustOpen(b, written)
 	var merged, merges uint64
+
 	for h := range uint64(hours) {
+		// Seal the events of the hour, in envelopes of three.
 		w := a.Writer()
 		for i := range uint64(perHour / 3) {
-			if err := w.Add(newPlays(r, h*uint64(perHour/3)+i+1, int64(start)+3_600_000_000*int64(h)+1000*int64(i))); err != nil {
+			seq := h*uint64(perHour/3) + i + 1
+			at := int64(start) + 3_600_000_000*int64(h) + 1000*int64(i)
+			if err := w.Add(newPlays(r, seq, at)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -204,9 +215,9 @@ func benchYear(b *testing.B, perHour int) {
 	b.ReportMetric(float64(written.segments-merged)/1e6, "sealed-MB")
 }
 
-// newPlays returns an envelope of two plays and a follow.
-func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
-	last := events.Micros(at)
+// newPlays returns an envelope of two plays and a follow at a time in microseconds.
+func newPlays(r *rand.Rand, seq uint64, micros int64) *events.Envelope {
+	last := events.Micros(micros)
 	env := &events.Envelope{
 		Bytes: 120, Kinds: events.Kinds(events.Played, events.UserFollowed),
 		Cursor: events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last, Checksum: seq, WarmSeq: 1, WarmTime: start},
@@ -216,7 +227,8 @@ func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 		env.Events[i] = events.Event{Kind: events.Played, Seq: seq, Slot: uint16(i), Time: last - events.Micros(2-i)}
 		env.Events[i].User = denseID(r.IntN(10_000))
 		if i == 2 {
-			env.Events[i].Kind, env.Events[i].Peer = events.UserFollowed, denseID(r.IntN(10_000))
+			env.Events[i].Kind = events.UserFollowed
+			env.Events[i].Peer = denseID(r.IntN(10_000))
 		} else {
 			env.Events[i].Item = denseID(r.IntN(100_000))
 		}

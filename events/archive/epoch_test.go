@@ -1,44 +1,48 @@
 package archive
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// BeginEpoch keeps the archived envelopes and their event ids, and archives continue in the new
-// epoch. It rejects heads that are not the end of the archive.
+// TestBeginEpochKeepsEarlierPart checks that BeginEpoch keeps the archived envelopes and their event
+// ids, and that archives continue in the new epoch. It rejects heads that are not the end of the
+// archive.
 func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
 	parts := buildHistory()
+
+	// Some event ids are repeats, one of them from before the horizon.
 	parts[0][0].Repeated = []events.Repeat{{Key: 1 << 63, Time: start + 3}, {Key: 1, Time: start - events.Horizon}}
 	parts[1][0].Repeated = []events.Repeat{{Key: 1 << 63, Time: start + 5001}}
 	mustSeal(t, a, parts[:2]...)
 	end := a.End()
 	want := listLastUses(end, parts[0], parts[1])
-	if want[len(want)-1].Key < 1<<63 || len(want) != 13 {
+	if len(want) != 13 || want[len(want)-1].Key < 1<<63 {
 		t.Fatalf("repeats at the end: got %v, want 13, the last with the top bit set", want)
 	}
-	wrong := end
-	wrong.Seq--
-	early := end
-	early.LastTime--
+
+	beforeEnd := end
+	beforeEnd.Seq--
+	atOtherTime := end
+	atOtherTime.LastTime--
 	for name, c := range map[string]struct {
 		epoch uint32
 		head  events.Cursor
 		want  error
 	}{
-		"before the end":  {2, wrong, ErrOrder},
-		"at another time": {2, early, ErrOrder},
-		"of another log":  {2, events.Cursor{Seq: end.Seq, LastTime: end.LastTime}, events.ErrOtherLog},
-		"an earlier one":  {0, end, events.ErrOtherEpoch},
+		"before the end":   {2, beforeEnd, ErrOrder},
+		"at another time":  {2, atOtherTime, ErrOrder},
+		"of another log":   {2, events.Cursor{Seq: end.Seq, LastTime: end.LastTime}, events.ErrOtherLog},
+		"an earlier epoch": {0, end, events.ErrOtherEpoch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := a.BeginEpoch(t.Context(), c.epoch, c.head); !errors.Is(err, c.want) {
@@ -55,9 +59,11 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	}
 
 	a = mustOpen(t, b)
-	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}}) {
-		t.Errorf("archive in the new epoch: got end %+v, epoch %d and predecessors %v, want end %+v, epoch 2 and epoch 1 before",
-			a.End(), a.Epoch(), a.Predecessors(), head)
+	if a.End() != head || a.Epoch() != 2 {
+		t.Errorf("end of the archive in the new epoch: got %+v in epoch %d, want %+v in epoch 2", a.End(), a.Epoch(), head)
+	}
+	if diff := cmp.Diff([]eventlog.Predecessor{{Epoch: 1, Last: end.Seq}}, a.Predecessors()); diff != "" {
+		t.Errorf("predecessors in the new epoch (-want +got):\n%s", diff)
 	}
 	got, err := a.Repeats(t.Context(), 1)
 	if err != nil || !slices.Equal(got, want) {
@@ -82,14 +88,17 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 		}
 	}
 
+	// A later epoch keeps the event ids of both epochs before it.
 	if err := a.BeginEpoch(t.Context(), 4, a.End()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := mustOpen(t, b).Repeats(t.Context(), 1); err != nil || !slices.Equal(got, listLastUses(a.End(), parts...)) {
-		t.Errorf("repeats of both epochs: got %v and error %v, want %v", got, err, listLastUses(a.End(), parts...))
+	got, err = mustOpen(t, b).Repeats(t.Context(), 1)
+	if want := listLastUses(a.End(), parts...); err != nil || !slices.Equal(got, want) {
+		t.Errorf("repeats of both epochs: got %v and error %v, want %v", got, err, want)
 	}
-	if want := []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {
-		t.Errorf("predecessors: got %v, want %v", a.Predecessors(), want)
+	wantPredecessors := []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}
+	if diff := cmp.Diff(wantPredecessors, a.Predecessors()); diff != "" {
+		t.Errorf("predecessors (-want +got):\n%s", diff)
 	}
 }
 
@@ -110,30 +119,38 @@ func listLastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events
 		}
 	}
 
-	for key, at := range last {
-		if at >= end.LastTime-events.Horizon {
-			uses = append(uses, events.Repeat{Key: key, Time: at})
+	for key, lastUse := range last {
+		if lastUse >= end.LastTime-events.Horizon {
+			uses = append(uses, events.Repeat{Key: key, Time: lastUse})
 		}
 	}
 
-	slices.SortFunc(uses, func(a, b events.Repeat) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(uses, compareKeys)
 	return uses
 }
 
-// decodeRepeats returns the event ids that encodeRepeats got, sorted by key.
+// compareKeys compares repeats by their keys.
+func compareKeys(a, b events.Repeat) int {
+	switch {
+	case a.Key < b.Key:
+		return -1
+	case a.Key > b.Key:
+		return 1
+	}
+	return 0
+}
+
+// TestRepeatsSurviveEncoding checks that decodeRepeats returns the event ids that were passed to
+// encodeRepeats, sorted by key.
 func TestRepeatsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var repeats []events.Repeat
 		for _, key := range rapid.SliceOfDistinct(rapid.Uint64(), rapid.ID).Draw(t, "keys") {
 			repeats = append(repeats, events.Repeat{Key: key, Time: events.Micros(rapid.Int64().Draw(t, "time"))})
 		}
+
 		got, err := decodeRepeats(encodeRepeats(repeats))
-		slices.SortFunc(repeats, func(a, b events.Repeat) int {
-			if a.Key < b.Key {
-				return -1
-			}
-			return 1
-		})
+		slices.SortFunc(repeats, compareKeys)
 		if err != nil || !slices.Equal(got, repeats) {
 			t.Fatalf("decoded repeats: got %v and error %v, want %v", got, err, repeats)
 		}

@@ -25,10 +25,10 @@ type faultyBucket struct {
 	bucket.Bucket
 
 	mu sync.Mutex
-	// left is the number of operations up to and including the first one that fails.
-	left int
-	// after is true if the first operation that fails has been carried out.
-	after bool
+	// operationsLeft is the number of operations up to and including the first one that fails.
+	operationsLeft int
+	// failAfterwards is true if the first operation that fails is carried out before it fails.
+	failAfterwards bool
 }
 
 // nextFault counts an operation. It returns whether the operation fails before it is carried out,
@@ -36,8 +36,9 @@ type faultyBucket struct {
 func (f *faultyBucket) nextFault() (failBefore, failAfter bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.left--
-	return f.left < 0 || f.left == 0 && !f.after, f.left == 0 && f.after
+	f.operationsLeft--
+	isFirstFault := f.operationsLeft == 0
+	return f.operationsLeft < 0 || isFirstFault && !f.failAfterwards, isFirstFault && f.failAfterwards
 }
 
 // run carries out an operation, unless the bucket fails before it.
@@ -104,8 +105,8 @@ func buildHistory() [][]*events.Envelope {
 	return [][]*events.Envelope{part(1), part(5), part(9)}
 }
 
-// I3: wherever sealing, beginning an epoch, scrubbing or sweeping is interrupted, the archive is in
-// the state before the change or after it.
+// TestCrashAtEveryOperation tests I3: wherever sealing, beginning an epoch, scrubbing or sweeping is
+// interrupted, the archive is in the state before the change or after it.
 func TestCrashAtEveryOperation(t *testing.T) {
 	parts := buildHistory()
 	for name, change := range map[string]func(ctx context.Context, a *Archive) error{
@@ -127,65 +128,62 @@ func TestCrashAtEveryOperation(t *testing.T) {
 		"sweep": func(ctx context.Context, a *Archive) error { return a.Sweep(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, after := range []bool{false, true} {
+			for _, afterwards := range []bool{false, true} {
 				for n := 1; ; n++ {
-					if !crashAt(t, parts[:2], change, n, after) {
-						if n < 3 {
-							t.Errorf("operations of the change: got %d, want at least 2", n-1)
-						}
-						break
+					if crashAt(t, parts[:2], change, n, afterwards) {
+						continue
 					}
+					if n < 3 {
+						t.Errorf("operations of the change: got %d, want at least 2", n-1)
+					}
+					break
 				}
 			}
 		})
 	}
 }
 
-// crashAt interrupts a change at its nth operation, and returns false if it has fewer. Afterwards
-// the archive must be in the state before the change or after it, and the repeated change must
-// succeed.
-func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Context, *Archive) error, n int, after bool) bool {
+// describeStoredContent returns everything that a reader of epoch 1 can learn from an archive, as text.
+func describeStoredContent(t *testing.T, a *Archive) string {
+	t.Helper()
+	repeats, err := a.Repeats(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return describeArchive(t, a, repeats)
+}
+
+// crashAt interrupts a change before its nth operation, or after it if afterwards is true. It returns
+// false if the change has fewer operations. Then the archive must be in the state before the change or
+// after it, and the repeated change must succeed.
+func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Context, *Archive) error, n int, afterwards bool) bool {
 	t.Helper()
 	ctx := t.Context()
-	content := func(a *Archive) string {
-		envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20) //nolint:contextcheck // of the test
-		if err != nil {
-			t.Fatalf("read after a crash at operation %d: %v", n, err)
-		}
-		repeats, err := a.Repeats(ctx, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var text bytes.Buffer
-		fmt.Fprintln(&text, a.End(), a.Epoch(), a.Predecessors(), repeats)
-		for _, env := range envs {
-			fmt.Fprintln(&text, *env)
-		}
-		return text.String()
-	}
 
+	// The model shows the content before the change and after it.
 	model := mustOpen(t, newMemoryBucket())
 	mustSeal(t, model, before...)
-	oldContent := content(model)
+	oldContent := describeStoredContent(t, model)
 	if err := change(ctx, model); err != nil {
 		t.Fatal(err)
 	}
-	newContent := content(model)
+	newContent := describeStoredContent(t, model)
 
 	b := newMemoryBucket()
 	mustSeal(t, mustOpen(t, b), before...)
-	faulty := &faultyBucket{Bucket: b, left: 1 << 30}
+	faulty := &faultyBucket{Bucket: b, operationsLeft: 1 << 30}
 	a := mustOpen(t, faulty)
-	faulty.left, faulty.after = n, after
+	faulty.operationsLeft, faulty.failAfterwards = n, afterwards
 	err := change(ctx, a)
 	crashed := err != nil
 	if crashed && !errors.Is(err, errCrash) {
 		t.Fatalf("crash at operation %d: got error %v, want %v", n, err, errCrash)
 	}
+
 	a = mustOpen(t, b)
-	got := content(a)
-	if got != oldContent && got != newContent || !crashed && got != newContent {
-		t.Fatalf("crash at operation %d (after it: %v): content (-want +got):\n%s", n, after, cmp.Diff(newContent, got))
+	content := describeStoredContent(t, a)
+	if content != newContent && (!crashed || content != oldContent) {
+		t.Fatalf("crash at operation %d (after it: %v): content (-want +got):\n%s", n, afterwards, cmp.Diff(newContent, content))
 	}
 	if err := a.Check(ctx, nil); err != nil {
 		t.Fatal(err)
@@ -193,19 +191,21 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 	if err := a.Sweep(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got == oldContent && oldContent != newContent {
+
+	// The process that crashed repeats the change after its restart.
+	if content == oldContent && oldContent != newContent {
 		if err := change(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := content(mustOpen(t, b)); got != newContent {
+	if got := describeStoredContent(t, mustOpen(t, b)); got != newContent {
 		t.Fatalf("change repeated after a crash at operation %d: content (-want +got):\n%s", n, cmp.Diff(newContent, got))
 	}
 	return crashed
 }
 
-// A flipped bit anywhere in an object, a truncated object and a missing object are all found by a
-// check, which names the object, and by reading.
+// TestDamagedObjectIsNamed checks that a flipped bit anywhere in an object, a truncated object and a
+// missing object are all found by a check, which names the object, and by reading.
 func TestDamagedObjectIsNamed(t *testing.T) {
 	ctx := t.Context()
 	b := newMemoryBucket()
@@ -218,6 +218,7 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 	if err != nil || len(objects) != 8 {
 		t.Fatalf("objects: got %d and error %v, want 8", len(objects), err)
 	}
+
 	for _, o := range objects {
 		whole, err := readObject(ctx, b, o.Name, 1<<20)
 		if err != nil {
@@ -244,7 +245,8 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 			}
 			checkDamage(t, a, o.Name, "missing")
 		}
-		write(whole)
+
+		write(whole) // the object is as before
 	}
 
 	if err := a.Check(ctx, nil); err != nil {
@@ -267,14 +269,17 @@ func TestBytesAfterSegmentAreReported(t *testing.T) {
 		if err := b.Put(t.Context(), s.name, bytes.NewReader(longer), int64(len(longer))); err != nil {
 			t.Fatal(err)
 		}
+
+		// The check names the segment, but reading does not need the bytes after it.
 		err = a.Check(t.Context(), nil)
-		if expected := fmt.Sprintf("bytes follow its end, at byte %d", s.bytes); !errors.Is(err, ErrDamaged) ||
-			!strings.Contains(err.Error(), s.name) || !strings.Contains(err.Error(), expected) {
-			t.Errorf("check of %s: got error %v, want %v with %q", s.name, err, ErrDamaged, expected)
+		want := fmt.Sprintf("bytes follow its end, at byte %d", s.bytes)
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), s.name) || !strings.Contains(err.Error(), want) {
+			t.Errorf("check of %s: got error %v, want %v with the name and %q", s.name, err, ErrDamaged, want)
 		}
 		if err := a.CheckReadable(t.Context(), nil); err != nil {
 			t.Errorf("check that %s can be read: got error %v, want none", s.name, err)
 		}
+
 		if err := b.Put(t.Context(), s.name, bytes.NewReader(whole), int64(len(whole))); err != nil {
 			t.Fatal(err)
 		}
@@ -289,8 +294,9 @@ func TestBytesAfterSegmentAreReported(t *testing.T) {
 func checkDamage(t *testing.T, a *Archive, name, what string) {
 	t.Helper()
 
-	// A flipped byte of a version may be that of a newer version.
+	// A flipped byte in the version may make it a newer version.
 	isDamage := func(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrVersion) }
+
 	err := a.Check(t.Context(), nil)
 	if !isDamage(err) || !strings.Contains(err.Error(), name) {
 		t.Fatalf("%s: %s: check: got error %v, want damage of this object", name, what, err)
@@ -298,6 +304,7 @@ func checkDamage(t *testing.T, a *Archive, name, what string) {
 	if name == ManifestName {
 		return
 	}
+
 	_, err = readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
 	if _, repeatsErr := a.Repeats(t.Context(), 1); !isDamage(err) && !isDamage(repeatsErr) {
 		t.Fatalf("%s: %s: read: got errors %v and %v, want damage", name, what, err, repeatsErr)

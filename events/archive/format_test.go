@@ -6,7 +6,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +24,8 @@ func newEnvelopeOfEveryKind() *events.Envelope { return newEnvelopeOfKinds(event
 // goldenKinds are the kinds in the golden files. Later kinds do not change the form of these.
 const goldenKinds = events.AllKinds & (1<<(events.BackfillClosed+1) - 1)
 
-// newEnvelopeOfKinds is newEnvelopeOfEveryKind for some kinds.
+// newEnvelopeOfKinds returns an envelope like that of newEnvelopeOfEveryKind, with events of the given
+// kinds only.
 func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 	env := &events.Envelope{
 		Repeats: 2, Repeated: []events.Repeat{{Key: 1 << 60, Time: start}, {Key: 5, Time: start - 1}}, Bytes: 4321, Kinds: kinds,
@@ -35,17 +35,20 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 			}},
 		},
 	}
+
+	// add appends an event of a kind. The slots have holes.
 	add := func(k events.Kind, backfill bool) {
 		i := len(env.Events)
-		slot := uint16(2*i + i%2) // with holes
+		slot := uint16(2*i + i%2)
 		fields := k.Fields()
+
+		// Set all fields that the kind has.
 		ev := events.Event{Kind: k, Seq: 7, Slot: slot, Time: start + events.Micros(slot), Backfill: backfill}
-		set := func(f events.FieldSet, at *string, value string) {
-			if fields&f != 0 {
-				*at = value
+		set := func(field events.FieldSet, target *string, value string) {
+			if fields&field != 0 {
+				*target = value
 			}
 		}
-
 		set(hasUser, &ev.User, "1001")
 		set(hasPeer, &ev.Peer, "9f3c1d52-7a46-4b1e-8f0d-2b5f3a9c0e11")
 		set(hasBoard, &ev.Board, "board")
@@ -53,9 +56,12 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 		set(hasItem, &ev.Item, "18446744073709551615")
 		set(hasRepin, &ev.RepinUser, "1002")
 		set(hasRepin, &ev.RepinPin, "pin-0")
+
+		// The golden files are older than these fields of pin_deleted.
 		if k == events.PinDeleted && kinds == goldenKinds {
-			ev.RepinUser, ev.RepinPin = "", "" // the golden files are older than this field
+			ev.RepinUser, ev.RepinPin = "", ""
 		}
+
 		set(hasReaction, &ev.Reaction, "_bookmark")
 		set(hasGroup, &ev.Group, "r20421:pin-1")
 		set(hasTitle, &ev.Title, "A title")
@@ -76,9 +82,12 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 		}
 
 		if backfill {
-			ev.Source, ev.Offset, ev.Time = "old", uint64(1000-slot), start-events.Micros(slot)*1e9
+			ev.Source = "old"
+			ev.Offset = uint64(1000 - slot)
+			ev.Time = start - events.Micros(slot)*1e9
 			ev.FillDerivedFields()
 		}
+
 		env.Events = append(env.Events, ev)
 	}
 
@@ -93,37 +102,36 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 	return env
 }
 
-// The formats on disk do not change: archives of earlier versions are read, and new files have the
-// same bytes.
+// TestGoldenFilesAreStillRead checks that the formats on disk do not change: archives of earlier
+// versions are read, and new files have the same bytes.
 func TestGoldenFilesAreStillRead(t *testing.T) {
 	ctx := t.Context()
+
+	// The golden files are older than these fields of reactions.
 	env := newEnvelopeOfKinds(goldenKinds)
 	for i := range env.Events {
 		if ev := &env.Events[i]; ev.Kind.Fields().Has(events.FieldReaction) {
-			ev.Reaction, ev.RepinUser, ev.RepinPin = "", "", "" // what likes had not when the files were written
+			ev.Reaction, ev.RepinUser, ev.RepinPin = "", "", ""
 		}
 	}
+
 	want := toArchival([]*events.Envelope{env})
 	if *update {
 		writeGolden(t, env)
 	}
-	b := newMemoryBucket()
-	files, err := filepath.Glob("testdata/golden/archive-v1/*.hex")
-	if err != nil || len(files) != 4 {
-		t.Fatalf("golden files: got %v and error %v, want 4", files, err)
-	}
-	for _, file := range files {
-		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
-	}
+
+	b := readGoldenFiles(t, "testdata/golden/archive-v1", 4)
 	a := mustOpen(t, b)
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want[0].Cursor = a.End()
 	if d := diffEnvelopes(want, got); d != "" {
 		t.Errorf("envelopes of the golden files (-want +got):\n%s", d)
 	}
+
 	repeats, err := a.Repeats(ctx, 1)
 	if err != nil || len(repeats) != 2 || repeats[1] != (events.Repeat{Key: 1 << 60, Time: start}) {
 		t.Errorf("repeats of the golden files: got %v and error %v, want two", repeats, err)
@@ -134,65 +142,60 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 
 	// New files have the same bytes, apart from their random names. Only a new version of the
 	// compression library may change them.
-	again := writeArchive(t, env)
-	for name, data := range again.objects {
+	for name, data := range writeArchive(t, env).objects {
 		if name == ManifestName {
 			continue
 		}
 		prefix, _, _ := strings.Cut(name, "-")
-		for old, golden := range b.objects {
-			if strings.HasPrefix(old, prefix) && !bytes.Equal(golden, data) {
+		for goldenName, golden := range b.objects {
+			if strings.HasPrefix(goldenName, prefix) && !bytes.Equal(golden, data) {
 				t.Errorf("%s: got other bytes; a new version of the format needs another number, and the previous one must still be read",
-					old)
+					goldenName)
 			}
 		}
 	}
 }
 
-// TestFormerKindsAreReadFromOldArchives: an archive of a version that had repins_hidden and
-// repins_shown, and mutes without an end, is read as follow_settings_set and mutes that do not end.
+// TestFormerKindsAreReadFromOldArchives checks an archive of a version that had repins_hidden and
+// repins_shown, and mutes without an end. It is read as follow_settings_set and mutes that do not end.
 func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
-	b := newMemoryBucket()
-	files, err := filepath.Glob("testdata/golden/archive-v1-former-kinds/*.hex")
-	if err != nil || len(files) != 3 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
-	}
+	b := readGoldenFiles(t, "testdata/golden/archive-v1-former-kinds", 3)
 	got, err := readAll(mustOpen(t, b), events.Cursor{Log: testLog}, events.AllKinds, 1)
-	if err != nil || len(got) != 1 {
-		t.Fatal(got, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 {
+		t.Fatalf("envelopes of the golden files: got %d, want 1", len(got))
 	}
 
 	// The version wrote a live event and a backfill of each kind, but no backfill of repins_shown.
-	type read struct {
-		kind     events.Kind
-		backfill bool
-		settings events.FollowSettings
-		until    events.Micros
+	type eventFields struct {
+		Kind     events.Kind
+		Backfill bool
+		Settings events.FollowSettings
+		Until    events.Micros
 	}
-	expected := []read{
-		{kind: events.UserMuted},
-		{kind: events.UserMuted, backfill: true},
-		{kind: events.FollowSettingsSet, settings: events.SettingHideRepins},
-		{kind: events.FollowSettingsSet, backfill: true, settings: events.SettingHideRepins},
-		{kind: events.FollowSettingsSet},
+	want := []eventFields{
+		{Kind: events.UserMuted},
+		{Kind: events.UserMuted, Backfill: true},
+		{Kind: events.FollowSettingsSet, Settings: events.SettingHideRepins},
+		{Kind: events.FollowSettingsSet, Backfill: true, Settings: events.SettingHideRepins},
+		{Kind: events.FollowSettingsSet},
 	}
-	var seen []read
+	var gotFields []eventFields
 	for _, ev := range got[0].Events {
 		if ev.User != "1001" || ev.Peer == "" {
-			t.Errorf("an event has lost its users: %+v", ev)
+			t.Errorf("users of event %d: got %q and %q, want 1001 and another one", ev.Slot, ev.User, ev.Peer)
 		}
-		seen = append(seen, read{ev.Kind, ev.Backfill, ev.Settings, ev.Until})
+		gotFields = append(gotFields, eventFields{ev.Kind, ev.Backfill, ev.Settings, ev.Until})
 	}
-	if !slices.Equal(seen, expected) {
-		t.Errorf("expected %+v, got %+v", expected, seen)
+	if diff := cmp.Diff(want, gotFields); diff != "" {
+		t.Errorf("events of the golden files (-want +got):\n%s", diff)
 	}
 }
 
-// TestMutesKeepTheirEnds: the archive keeps when a mute ends, and that another one does not, beside
-// each other.
+// TestMutesKeepTheirEnds checks that the archive keeps when a mute ends, and that another mute does not
+// end, in the same envelope.
 func TestMutesKeepTheirEnds(t *testing.T) {
 	env := newEnvelopeOfKinds(events.Kinds(events.UserMuted, events.FollowSettingsSet))
 	for i := range env.Events {
@@ -201,21 +204,25 @@ func TestMutesKeepTheirEnds(t *testing.T) {
 		case ev.Kind == events.FollowSettingsSet:
 			ev.Settings = events.AllFollowSettings
 		case ev.Backfill:
-			ev.Until = ev.Time - 5 // it had ended before it began
+			ev.Until = ev.Time - 5 // the backfilled mute ended before it began
 		}
 	}
+
 	got, err := readAll(mustOpen(t, writeArchive(t, env)), events.Cursor{Log: testLog}, events.AllKinds, 1)
-	if err != nil || len(got) != 1 {
-		t.Fatal(got, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 {
+		t.Fatalf("envelopes: got %d, want 1", len(got))
 	}
 	want := toArchival([]*events.Envelope{env})
 	if d := cmp.Diff(want[0].Events, got[0].Events); d != "" {
-		t.Errorf("(-expected +got):\n%s", d)
+		t.Errorf("events (-want +got):\n%s", d)
 	}
 }
 
-// Every kind is read as it was written, also kinds above 31, of which the form stores only the
-// lower bits.
+// TestEveryKindIsReadAsWritten checks that every kind is read as it was written, also kinds above 31,
+// of which the form stores only the lower bits.
 func TestEveryKindIsReadAsWritten(t *testing.T) {
 	env := newEnvelopeOfEveryKind()
 	a := mustOpen(t, writeArchive(t, env))
@@ -223,6 +230,7 @@ func TestEveryKindIsReadAsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := toArchival([]*events.Envelope{env})
 	want[0].Cursor = a.End()
 	if d := diffEnvelopes(want, got); d != "" {
@@ -250,6 +258,7 @@ func writeGolden(t *testing.T, env *events.Envelope) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, data := range writeArchive(t, env).objects {
 		text := hex.EncodeToString(data)
 		var lines strings.Builder
@@ -259,10 +268,25 @@ func writeGolden(t *testing.T, env *events.Envelope) {
 			text = text[n:]
 		}
 
-		if err := os.WriteFile(filepath.Join(dir, strings.TrimPrefix(name, objectPrefix)+".hex"), []byte(lines.String()), 0o644); err != nil {
+		file := filepath.Join(dir, strings.TrimPrefix(name, objectPrefix)+".hex")
+		if err := os.WriteFile(file, []byte(lines.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// readGoldenFiles returns a bucket with the objects of an archive from a directory of golden files.
+func readGoldenFiles(t *testing.T, dir string, wantFiles int) *memoryBucket {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.hex"))
+	if err != nil || len(files) != wantFiles {
+		t.Fatalf("golden files: got %v and error %v, want %d", files, err, wantFiles)
+	}
+	b := newMemoryBucket()
+	for _, file := range files {
+		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
+	}
+	return b
 }
 
 // readHex reads a golden file.
@@ -278,7 +302,8 @@ func readHex(t *testing.T, file string) []byte {
 	return data
 }
 
-// No bytes make the decoder panic. If it accepts a block, it can read all of its events.
+// FuzzBlock checks that no bytes make the decoder panic. If it accepts a block, it can read all of its
+// events.
 func FuzzBlock(f *testing.F) {
 	b := newBlockBuilder()
 	for _, r := range splitByClass(newEnvelopeOfEveryKind()) {
@@ -294,13 +319,14 @@ func FuzzBlock(f *testing.F) {
 		if err != nil {
 			return
 		}
-		n := len(b.forms)
+
+		unread := len(b.forms)
 		var r record
 		for b.readRecord(&r) {
-			n -= len(r.events)
+			unread -= len(r.events)
 		}
-		if n != 0 {
-			t.Errorf("events that were not read: got %d, want 0", n)
+		if unread != 0 {
+			t.Errorf("events that were not read: got %d, want 0", unread)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func newBucket(t testing.TB) bucket.Bucket {
 	return b
 }
 
-// fataler is the part of [testing.TB] that [rapid.T] has, too.
+// fataler has the methods of [testing.TB] that [rapid.T] has, too.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
@@ -98,7 +98,8 @@ func toArchival(envs []*events.Envelope) []*events.Envelope {
 	want := make([]*events.Envelope, len(envs))
 	for i, env := range envs {
 		e := *env
-		e.Repeated, e.Events = nil, append([]events.Event(nil), env.Events...)
+		e.Repeated = nil
+		e.Events = append([]events.Event(nil), env.Events...)
 		for j := range e.Events {
 			e.Events[j].ID = ""
 		}
@@ -111,7 +112,7 @@ func toArchival(envs []*events.Envelope) []*events.Envelope {
 	return want
 }
 
-// keepFacts returns what a fold that reads only facts gets of archived envelopes.
+// keepFacts returns the part of archived envelopes that a fold that reads only facts gets.
 func keepFacts(envs []*events.Envelope) (want []*events.Envelope) {
 	for i, env := range envs {
 		e := *env
@@ -164,11 +165,12 @@ func equalEvents(a, b events.Event) bool {
 
 // drawLog draws the messages of a log, some of them malformed, and decodes them as a reader of the
 // stream does.
-func drawLog(t *rapid.T, envelopes int) []*events.Envelope {
+func drawLog(t *rapid.T, maxEnvelopes int) []*events.Envelope {
 	d := events.NewDecoder(events.Cursor{Log: testLog, Epoch: 1})
 	var envs []*events.Envelope
-	seq, now := uint64(rapid.IntRange(0, 5).Draw(t, "before")), start
-	for range rapid.IntRange(1, envelopes).Draw(t, "envelopes") {
+	seq := uint64(rapid.IntRange(0, 5).Draw(t, "before"))
+	now := start
+	for range rapid.IntRange(1, maxEnvelopes).Draw(t, "envelopes") {
 		seq++
 		now += events.Micros(rapid.SampledFrom([]int{-100, 0, 1, 1000, 10_000_000, 3_600_000_000}).Draw(t, "pause"))
 		env, err := d.Decode(seq, now, drawMessage(t))
@@ -197,6 +199,7 @@ func drawMessage(t *rapid.T) []byte {
 	return data
 }
 
+// testIDs are valid ids of all forms: numbers with and without 64 bits, UUIDs and other texts.
 var testIDs = []string{
 	"0", "1", "2", "18446744073709551615", "18446744073709551616", "007", "a", "b", "zoë", "A-1",
 	"00000000-0000-4000-8000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff", "FFFFFFFF-ffff-4fff-bfff-ffffffffffff",
@@ -222,6 +225,7 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 		Pin: id("pin"), Item: id("item"), Score: rapid.Int64().Draw(t, "score"),
 		ID: rapid.SampledFrom([]string{"", "", "e1", "e2"}).Draw(t, "id"),
 	}
+
 	switch ev.Kind {
 	case events.Served:
 		for range rapid.IntRange(1, 5).Draw(t, "items") {
@@ -247,7 +251,8 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 	}
 
 	if ev.Kind.Backfillable() && rapid.Bool().Draw(t, "backfill") {
-		ev.Backfill, ev.Source = true, rapid.SampledFrom([]string{"old", "older", "bad source"}).Draw(t, "source")
+		ev.Backfill = true
+		ev.Source = rapid.SampledFrom([]string{"old", "older", "bad source"}).Draw(t, "source")
 		ev.Offset = rapid.Uint64().Draw(t, "offset")
 		ev.Time = rapid.SampledFrom([]events.Micros{0, 1, start - 1, start, start + 1e12}).Draw(t, "occurred")
 	}
@@ -258,7 +263,8 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 func drawSegments(t *rapid.T, envs []*events.Envelope) (segments [][]*events.Envelope) {
 	for len(envs) > 0 {
 		n := rapid.IntRange(1, len(envs)).Draw(t, "segment")
-		segments, envs = append(segments, envs[:n]), envs[n:]
+		segments = append(segments, envs[:n])
+		envs = envs[n:]
 	}
 
 	return segments

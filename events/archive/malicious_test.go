@@ -27,8 +27,8 @@ func forgeManifest(t *testing.T, b *memoryBucket, change func(*manifestJSON)) {
 	b.objects[ManifestName] = data
 }
 
-// A malicious manifest with a valid checksum is reported as damage, before any object that it names
-// is opened.
+// TestMaliciousManifestIsReportedAsDamage checks that a malicious manifest with a valid checksum is
+// reported as damage, before any object that it names is opened.
 func TestMaliciousManifestIsReportedAsDamage(t *testing.T) {
 	for name, change := range map[string]func(*manifestJSON){
 		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = objectPrefix + "../../secret" },
@@ -60,7 +60,8 @@ func TestMaliciousManifestIsReportedAsDamage(t *testing.T) {
 	}
 }
 
-// Data that decompresses to far more than its size is rejected before it takes much memory.
+// TestArchiveBombsTakeLittleMemory checks that data that decompresses to far more than its size is
+// rejected before it takes much memory.
 func TestArchiveBombsTakeLittleMemory(t *testing.T) {
 	zeros := make([]byte, maxChunk+1)
 	bomb := compressor().EncodeAll(zeros, nil)
@@ -74,31 +75,35 @@ func TestArchiveBombsTakeLittleMemory(t *testing.T) {
 		"more than the limit":      newChunk(maxChunk + 1),
 		"claims exactly the limit": newChunk(maxChunk),
 	} {
-		allocated := measureAllocation(func() {
-			c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
-			if got := c.readChunk(); got != nil || !c.failed {
-				t.Errorf("%s: got %d bytes, want the chunk rejected", name, len(got))
+		t.Run(name, func(t *testing.T) {
+			allocated := measureAllocation(func() {
+				c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
+				if got := c.readChunk(); got != nil || !c.failed {
+					t.Errorf("chunk: got %d bytes, want it rejected", len(got))
+				}
+			})
+			if allocated > 2*maxChunk {
+				t.Errorf("allocated bytes for a chunk of %d: got %d, want at most %d", len(data), allocated, 2*maxChunk)
 			}
 		})
-		if allocated > 2*maxChunk {
-			t.Errorf("%s: got %d bytes allocated for %d, want at most %d", name, allocated, len(data), 2*maxChunk)
-		}
 	}
 
 	// Many valid chunks together exceed the limit of a block.
 	good := appendChunk(nil, zeros[:maxChunk])
 	c := &columnReader{rest: bytes.Repeat(good, 100), decompressBudget: maxBlockBytes}
-	n := 0
+	chunks := 0
 	allocated := measureAllocation(func() {
 		for !c.failed {
 			if c.readChunk() != nil {
-				n++
+				chunks++
 			}
 		}
 	})
-	if n != maxBlockBytes/maxChunk || allocated > 2*maxBlockBytes {
-		t.Errorf("chunks of a block: got %d in %d allocated bytes, want %d in at most %d",
-			n, allocated, maxBlockBytes/maxChunk, 2*maxBlockBytes)
+	if chunks != maxBlockBytes/maxChunk {
+		t.Errorf("chunks of a block: got %d, want %d", chunks, maxBlockBytes/maxChunk)
+	}
+	if allocated > 2*maxBlockBytes {
+		t.Errorf("allocated bytes for a block: got %d, want at most %d", allocated, 2*maxBlockBytes)
 	}
 }
 
