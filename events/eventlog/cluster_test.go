@@ -70,37 +70,47 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	if testing.Short() {
 		calls = 200
 	}
+
 	servers, url := startTestCluster(t, 3)
 	quiet := slog.New(slog.DiscardHandler)
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{URL: url, Logger: quiet})
 	other := mustOpenLog(t, Config{URL: url, Logger: quiet, Replicas: 3})
 	info, err := l.fetchStreamInfo(ctx)
-	if err != nil || info.Config.Replicas != 3 || other.ID() != l.ID() {
-		t.Fatalf("replicas: got %d and error %v, want 3", info.Config.Replicas, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Config.Replicas != 3 {
+		t.Fatalf("replicas: got %d, want 3", info.Config.Replicas)
+	}
+	if other.ID() != l.ID() {
+		t.Fatalf("id of the log in the second process: got %x, want %x", other.ID(), l.ID())
 	}
 	if _, err := Open(ctx, Config{URL: url, Replicas: 1}); !errors.Is(err, events.ErrStreamMismatch) {
 		t.Errorf("Open for one replica: got error %v, want %v", err, events.ErrStreamMismatch)
 	}
+
+	// A subscriber reads until an event of lastUser comes.
 	h, _ := runHub(t, l, HubOptions{})
 	s := mustSubscribe(t, h, l.Start())
 	read := make(chan []*events.Envelope)
-	const last = "end"
+	const lastUser = "end"
 	go func() {
 		var envs []*events.Envelope
 		for {
 			more, err := s.Next(ctx, 1<<20)
 			envs = append(envs, more...)
-			if err != nil || more[len(more)-1].Events[0].User == last {
-				if err != nil {
-					t.Error(err)
-				}
+			if err != nil {
+				t.Error(err)
+			}
+			if err != nil || more[len(more)-1].Events[0].User == lastUser {
 				read <- envs
 				return
 			}
 		}
 	}()
 
+	// Stop the leader in the middle of the calls.
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range calls {
 		if n == calls/2 {
@@ -112,7 +122,8 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	if _, err := l.Health(ctx); err != nil {
 		t.Errorf("Health with two servers of three: got error %v, want none", err)
 	}
-	mustPublish(t, p, append(newFollows(0, 0), newLike(last, "item", "")))
+	mustPublish(t, p, append(newFollows(0, 0), newLike(lastUser, "item", "")))
+
 	envs := <-read
 	seen := countFollowers(envs)
 	for n := range calls {
@@ -141,8 +152,12 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 		return
 	}
 	defer closeLog(t, newLog)
-	if info, err := newLog.fetchStreamInfo(ctx); err != nil || info.Config.Replicas != 3 {
-		t.Errorf("replicas of a log created with a server down: got %d and error %v, want 3", info.Config.Replicas, err)
+	newInfo, err := newLog.fetchStreamInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newInfo.Config.Replicas != 3 {
+		t.Errorf("replicas of a log created with a server down: got %d, want 3", newInfo.Config.Replicas)
 	}
 }
 
@@ -166,8 +181,11 @@ func TestSmallClusterGetsOneReplica(t *testing.T) {
 	_, url := startTestCluster(t, 2)
 	l := mustOpenLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
 	info, err := l.fetchStreamInfo(testContext(t))
-	if err != nil || info.Config.Replicas != 1 {
-		t.Errorf("replicas: got %d and error %v, want 1", info.Config.Replicas, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Config.Replicas != 1 {
+		t.Errorf("replicas: got %d, want 1", info.Config.Replicas)
 	}
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	if envs := readWholeLog(t, l); len(envs) != 1 {

@@ -17,7 +17,9 @@ import (
 func restoreLog(t *testing.T, archive *memoryArchive, r RestoredState) (*Log, Config) {
 	t.Helper()
 	cfg := Config{Dir: t.TempDir(), Existing: true, Logger: slog.New(slog.DiscardHandler)}
-	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
+
+	_, err := Open(testContext(t), cfg)
+	if !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
 		t.Fatalf("Open before the restore: got error %v, want %v with %q", err, events.ErrNoLog, "restore")
 	}
 	if err := Restore(testContext(t), cfg, r); err != nil {
@@ -26,14 +28,15 @@ func restoreLog(t *testing.T, archive *memoryArchive, r RestoredState) (*Log, Co
 	if err := Restore(testContext(t), cfg, r); !errors.Is(err, events.ErrLogExists) {
 		t.Fatalf("second restore: got error %v, want %v", err, events.ErrLogExists)
 	}
+
 	l := mustOpenLog(t, cfg)
 	l.SetArchive(archive)
 	return l, cfg
 }
 
-// In a log that continues in a new epoch, cursors of the epoch before are valid, times still rise,
-// and an event id that was seen within the horizon before the epoch is a repeat, wherever a reader
-// starts (I5, I6).
+// TestNewEpochContinuesCursorsTimesAndRepeats checks that in a log that continues in a new epoch,
+// cursors of the epoch before are valid, times still rise, and an event id that was seen within the
+// horizon before the epoch is a repeat, wherever a reader starts (I5, I6).
 func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 	histories := 8
 	if testing.Short() {
@@ -41,19 +44,21 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 	}
 	runInBubble(t, func(t *testing.T) {
 		for n := range histories {
+			// The new epoch continues after 15 of the 20 envelopes.
 			old := mustOpenLog(t, Config{Dir: t.TempDir()})
 			appendHistory(t, old, drawHistory(20).Example(n))
 			all := readWholeLog(t, old)
 			const head = 15
-			at := all[head-1].Cursor
-			repeats, err := old.RepeatsAt(testContext(t), at)
+			headCursor := all[head-1].Cursor
+			repeats, err := old.RepeatsAt(testContext(t), headCursor)
 			if err != nil {
 				t.Fatal(err)
 			}
 			closeLog(t, old)
+
 			past := &memoryArchive{envs: all[:head:head], archivedLen: head, repeats: repeats}
 			l, cfg := restoreLog(t, past, RestoredState{
-				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
+				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: headCursor,
 			})
 			if l.Epoch() != 2 || l.EpochStart().Seq != head || l.ID() != old.ID() {
 				t.Fatalf("restored log: got epoch %d of log %x from %+v, want epoch 2 of log %x from %d",
@@ -65,27 +70,33 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 			next := drawHistory(20).Example(n + 100)
 			appendHistory(t, l, next)
 			whole := readFromCursor(t, l, l.Start(), head+20, 1<<20)
-			checkContinued(t, whole, all, at)
+			checkContinued(t, whole, all, headCursor)
 			if err := checkRepeats(whole, all[:head], next); err != nil {
 				t.Fatalf("history %d: %v", n, err)
 			}
+
+			// Every cursor continues, also after a restart. A store from the epoch before has a cursor of
+			// that epoch.
 			for range 2 {
 				for seq := range uint64(head + 20) {
-					from := l.Start()
-					if seq > 0 {
+					var from events.Cursor
+					switch {
+					case seq == 0:
+						from = l.Start()
+					case seq <= head:
+						from = all[seq-1].Cursor
+					default:
 						from = whole[seq-1].Cursor
-					}
-					if seq > 0 && seq <= head {
-						from = all[seq-1].Cursor // the cursor of a store from the epoch before
 					}
 					if err := l.CheckCursor(testContext(t), from); err != nil {
 						t.Fatalf("cursor %+v: %v", from, err)
 					}
-					checkSameEnvelopes(t, fmt.Sprintf("history %d", n), readFromCursor(t, l, from, head+20, 1<<20), whole, seq)
+					got := readFromCursor(t, l, from, head+20, 1<<20)
+					checkSameEnvelopes(t, fmt.Sprintf("history %d", n), got, whole, seq)
 				}
 
 				closeLog(t, l)
-				l = mustOpenLog(t, cfg) // the same after a restart
+				l = mustOpenLog(t, cfg)
 				l.SetArchive(past)
 			}
 
@@ -122,23 +133,25 @@ func checkContinued(t *testing.T, whole, old []*events.Envelope, head events.Cur
 // error if a reader returned one of them.
 func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 	seen := map[string]events.Micros{}
+	// Repeats that were dropped before the epoch are not in the model, so it finds fewer repeats.
 	for _, env := range before {
-		for _, ev := range env.Events { // dropped repeats are not among them, so the model finds fewer repeats
+		for _, ev := range env.Events {
 			if ev.ID != "" {
 				seen[fmt.Sprint(ev.User, ev.Kind, ev.ID)] = env.Cursor.LastTime
 			}
 		}
 	}
 
-	for i, s := range next {
+	for i, step := range next {
 		env := whole[len(before)+i]
-		if s.garbage {
+		if step.garbage {
 			continue
 		}
 		for _, ev := range env.Events {
 			key := fmt.Sprint(ev.User, ev.Kind, ev.ID)
-			if at, ok := seen[key]; ok && ev.ID != "" && env.Cursor.LastTime-at <= events.Horizon-1000 {
-				return fmt.Errorf("sequence %d: got event %s, want it dropped as a repeat of time %d", env.Seq(), key, at)
+			seenTime, ok := seen[key]
+			if ok && ev.ID != "" && env.Cursor.LastTime-seenTime <= events.Horizon-1000 {
+				return fmt.Errorf("sequence %d: got event %s, want it dropped as a repeat of time %d", env.Seq(), key, seenTime)
 			}
 		}
 
@@ -160,20 +173,24 @@ func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	if err := l.CheckPosition(ctx, beyond.Position()); !errors.Is(err, events.ErrOtherEpoch) {
 		t.Errorf("position beyond: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
+
 	below := beyond
 	below.Seq--
 	if err := l.CheckPosition(ctx, below.Position()); err != nil {
 		t.Errorf("position of the epoch before: got error %v, want none", err)
 	}
-	if _, err := l.AdoptCursor(beyond); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild the store") {
+	_, err := l.AdoptCursor(beyond)
+	if !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild the store") {
 		t.Errorf("adopt a cursor beyond: got error %v, want %v with %q", err, events.ErrOtherEpoch, "rebuild the store")
 	}
+
 	if err := l.CheckCursor(ctx, beyond); !errors.Is(err, events.ErrOtherEpoch) {
 		t.Errorf("check of a cursor beyond: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 	if _, err := NewHub(l, HubOptions{}).Subscribe(beyond); !errors.Is(err, events.ErrOtherEpoch) {
 		t.Errorf("subscriber beyond: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
+
 	later := beyond
 	later.Epoch = 9
 	if _, err := l.AdoptCursor(later); !errors.Is(err, events.ErrOtherEpoch) {
@@ -181,8 +198,8 @@ func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	}
 }
 
-// I6: a repeat in a new epoch of an event from just before it is dropped, for the first reader of
-// the epoch and for one that starts later.
+// TestRepeatIsDroppedAcrossEpochs tests I6: a repeat in a new epoch of an event from just before it
+// is dropped, for the first reader of the epoch and for one that starts later.
 func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		old := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -197,49 +214,56 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 		another := newFollow(2)
 		another.EventId = "other"
 		appendHistory(t, old, []historyStep{{wait: 12 * time.Minute, events: append(repeated[0].events, another)}})
+
 		all := readWholeLog(t, old)
-		at := all[2].Cursor
-		repeats, err := old.RepeatsAt(testContext(t), at)
+		head := all[2].Cursor
+		repeats, err := old.RepeatsAt(testContext(t), head)
 		if err != nil || len(repeats) != 6 { // two for each id
 			t.Fatalf("repeats at the end of the old epoch: got %v and error %v, want 6", repeats, err)
 		}
 		closeLog(t, old)
+
 		past := &memoryArchive{envs: all, archivedLen: 3, repeats: repeats}
-		l, _ := restoreLog(t, past, RestoredState{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
+		l, _ := restoreLog(t, past, RestoredState{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: head})
 		appendHistory(t, l, []historyStep{
 			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat: dropped
 			{wait: time.Second, events: repeated[1].events},      // 24 minutes after the first and only one: kept
 			{wait: time.Second, events: repeated[1].events},
 		})
+
+		wantRepeats := map[uint64]int{3: 1, 4: 1, 6: 1}
 		for from := range uint64(6) {
 			c := l.Start()
 			if from > 0 {
 				c = readFromCursor(t, l, l.Start(), from, 1)[from-1].Cursor
 			}
 			for _, env := range readFromCursor(t, l, c, 6, 1<<20) {
-				if want := map[uint64]int{3: 1, 4: 1, 6: 1}[env.Seq()]; env.Repeats != want {
+				if want := wantRepeats[env.Seq()]; env.Repeats != want {
 					t.Errorf("reader from %d: got %d repeats at %d, want %d", from, env.Repeats, env.Seq(), want)
 				}
 			}
 		}
 
 		// Early in the epoch, a reader remembers event ids of both epochs.
-		if repeats, err = l.RepeatsAt(testContext(t), readFromCursor(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 4 {
+		early := readFromCursor(t, l, l.Start(), 4, 1)[3].Cursor
+		if repeats, err = l.RepeatsAt(testContext(t), early); err != nil || len(repeats) != 4 {
 			t.Errorf("repeats early in the new epoch: got %v and error %v, want 4", repeats, err)
 		}
 	})
 }
 
-// Without its archive, a reader of a new epoch cannot know the event ids of before the epoch and
-// cannot read the envelopes of before it.
+// TestNewEpochNeedsItsArchive checks that without its archive, a reader of a new epoch cannot know
+// the event ids of before the epoch and cannot read the envelopes of before it.
 func TestNewEpochNeedsItsArchive(t *testing.T) {
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})
 	cfg := Config{URL: ns.ClientURL()}
 	id := events.LogID{7}
-	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60} // far in the future, because the clock was wrong
+
+	// The time of the head is far in the future, because the clock was wrong.
+	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60}
 	r := RestoredState{ID: id, Epoch: 3, Predecessors: []Predecessor{{1, 60}, {2, 100}}, Head: head}
-	for name, spoil := range map[string]func(*RestoredState){
+	for wantText, spoil := range map[string]func(*RestoredState){
 		"rise":       func(r *RestoredState) { r.Predecessors = []Predecessor{{2, 60}, {1, 100}} },
 		"not fall":   func(r *RestoredState) { r.Predecessors = []Predecessor{{1, 160}, {2, 100}} },
 		"below 2":    func(r *RestoredState) { r.Epoch = 2 },
@@ -247,10 +271,14 @@ func TestNewEpochNeedsItsArchive(t *testing.T) {
 		"ends at":    func(r *RestoredState) { r.Head.Seq++ },
 		"is of log":  func(r *RestoredState) { r.ID[3]++ },
 	} {
-		wrong := r
-		if spoil(&wrong); Restore(ctx, cfg, wrong) == nil || !strings.Contains(Restore(ctx, cfg, wrong).Error(), name) {
-			t.Errorf("restore: got error %v, want one with %q", Restore(ctx, cfg, wrong), name)
-		}
+		t.Run(wantText, func(t *testing.T) {
+			wrong := r
+			spoil(&wrong)
+			err := Restore(ctx, cfg, wrong)
+			if err == nil || !strings.Contains(err.Error(), wantText) {
+				t.Errorf("Restore: got error %v, want one with %q", err, wantText)
+			}
+		})
 	}
 
 	if err := Restore(ctx, cfg, r); err != nil {
@@ -261,8 +289,10 @@ func TestNewEpochNeedsItsArchive(t *testing.T) {
 	if err != nil || headNow.First != 101 || headNow.Last != 100 {
 		t.Errorf("new stream: got %d to %d and error %v, want 101 to 100", headNow.First, headNow.Last, err)
 	}
-	if got := l.LastErasure(); got != (Erasure{1, 60}) { // the end of epoch 1 may have been an erasure
-		t.Errorf("last erasure: got %v, want %v", got, Erasure{1, 60})
+
+	// The end of epoch 1 may have been an erasure.
+	if got, want := l.LastErasure(), (Erasure{1, 60}); got != want {
+		t.Errorf("last erasure: got %v, want %v", got, want)
 	}
 	if err := l.CheckPosition(ctx, head.Position()); err != nil {
 		t.Errorf("position of the head: got error %v, want none", err)
@@ -273,11 +303,13 @@ func TestNewEpochNeedsItsArchive(t *testing.T) {
 		}
 	}
 
+	// With an archive, readers continue with the first event of the epoch.
 	l.SetArchive(&memoryArchive{})
 	res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	if res.Position.Seq != 101 || res.Position.Epoch != 3 {
 		t.Errorf("position of the first event: got %+v, want 101 in epoch 3", res.Position)
 	}
+
 	for _, c := range []events.Cursor{l.EpochStart(), head} {
 		envs := readFromCursor(t, l, c, 101, 1)
 		if len(envs) != 1 || envs[0].Events[0].Time != head.LastTime+1 {

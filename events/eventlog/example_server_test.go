@@ -27,6 +27,7 @@ func startServer() (url string, stop func()) {
 	if !ns.ReadyForConnections(2 * time.Minute) {
 		panic("the server is not ready")
 	}
+
 	ctx := context.Background()
 	l, err := eventlog.Open(ctx, eventlog.Config{URL: ns.ClientURL()})
 	if err != nil {
@@ -35,6 +36,7 @@ func startServer() (url string, stop func()) {
 	if err := l.Close(ctx); err != nil {
 		panic(err)
 	}
+
 	return ns.ClientURL(), func() {
 		ns.Shutdown()
 		ns.WaitForShutdown()

@@ -33,14 +33,14 @@ func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, en
 	t.Helper()
 	for _, env := range got {
 		if want := all[env.Seq()-1].Cursor; env.Seq() > end && env.Cursor != want {
-			t.Fatalf("%s: the cursor is %+v, want %+v", what, env.Cursor, want)
+			t.Fatalf("%s: cursor of envelope %d: got %+v, want %+v", what, env.Seq(), env.Cursor, want)
 		}
 	}
 }
 
-// I3: whatever was deleted from the archived part of the stream, a reader gets the same as a reader
-// of the whole stream, wherever it starts, and whether its process knows of the holes already or
-// not.
+// TestArchiveCoversHolesOfStream tests I3: whatever was deleted from the archived part of the stream,
+// a reader gets the same as a reader of the whole stream, wherever it starts, and whether its
+// process knows of the holes already or not.
 func TestArchiveCoversHolesOfStream(t *testing.T) {
 	histories := 8
 	if testing.Short() {
@@ -52,15 +52,19 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 			appendHistory(t, l, drawHistory(25).Example(n))
 			all := readWholeLog(t, l)
 			head := all[len(all)-1].Seq()
+
 			rng := rand.New(rand.NewPCG(3, uint64(n)))
 			archive := &memoryArchive{envs: all, archivedLen: 10 + rng.IntN(14)}
 			l.SetArchive(archive)
 			end := all[archive.archivedLen-1].Cursor
+
 			deleted := map[uint64]bool{}
 			for _, seq := range []uint64{end.Seq, end.WarmSeq, 1 + rng.Uint64N(end.Seq), 1 + rng.Uint64N(end.Seq), 1} {
 				if deleted[seq] || rng.IntN(3) == 0 {
 					continue
 				}
+
+				// Delete one more message, and read from every cursor.
 				deleted[seq] = true
 				deleteMessages(t, l, seq)
 				for from := range head {
@@ -76,6 +80,7 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 						if err := l.CheckCursor(testContext(t), c); err != nil {
 							t.Fatalf("%s: %v", what, err)
 						}
+
 						got := readFromCursor(t, l, c, head, 1+rng.IntN(400))
 						checkSameEnvelopes(t, what, got, all, from)
 						checkSameCursors(t, what, got, all, end.Seq)
@@ -91,9 +96,9 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 	})
 }
 
-// A reader in the middle of the stream reads the archive where the hole is, and then continues in
-// the stream. The same events are repeats as without the hole. What neither the archive nor the
-// stream has is lost, and no reader crosses it.
+// TestReaderPassesHoleThroughArchive checks that a reader in the middle of the stream reads the
+// archive where the hole is, and then continues in the stream. The same events are repeats as without
+// the hole. What neither the archive nor the stream has is lost, and no reader crosses it.
 func TestReaderPassesHoleThroughArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -109,9 +114,14 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 			{wait: 12*time.Minute + 30*time.Second, events: newFollows(5, 6)},
 		})
 		all := readWholeLog(t, l)
-		if all[4].Repeats != 1 || all[6].Cursor.WarmSeq != 4 {
-			t.Fatalf("history: got %+v and %+v, want a repeat in 5 and a warm-up of 7 from 4", all[4], all[6].Cursor)
+		if all[4].Repeats != 1 {
+			t.Fatalf("repeats in envelope 5: got %d, want 1", all[4].Repeats)
 		}
+		if got := all[6].Cursor.WarmSeq; got != 4 {
+			t.Fatalf("start of the warm-up of 7: got %d, want 4", got)
+		}
+
+		// Delete two archived messages, which the reader has not read yet.
 		l.SetArchive(&memoryArchive{envs: all, archivedLen: 4})
 		r := newReader(l, l.Start())
 		defer r.close()
@@ -120,6 +130,7 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		deleteMessages(t, l, 3, 4)
 		for len(got) < len(all) {
 			more, err := r.nextEnvelopes(testContext(t), 1)
@@ -153,55 +164,63 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 	})
 }
 
-// If a block file of the stream is damaged and the archive has all its messages, readers get the
-// same as before.
+// TestArchiveCoversDamagedFile checks that if a block file of the stream is damaged and the archive
+// has all its messages, readers get the same as before.
 func TestArchiveCoversDamagedFile(t *testing.T) {
-	for _, damaged := range []int64{0, -1} { // the start of the file, or its middle
-		cfg := Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)}
-		l := mustOpenLog(t, cfg)
-		p := newPublisher(t, l, PublisherOptions{})
-		for n := range 60 {
-			mustPublish(t, p, newFollows(n*100, n*100+100))
-		}
-		all := readWholeLog(t, l)
-		closeLog(t, l)
-		blocks, err := filepath.Glob(filepath.Join(cfg.Dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
-		if err != nil || len(blocks) < 3 {
-			t.Fatalf("block files: got %v and error %v, want at least 3", blocks, err)
-		}
-		corruptFile(t, blocks[1], damaged)
-		l = mustOpenLog(t, cfg)
-		archive := &memoryArchive{envs: all, archivedLen: 50}
-		l.SetArchive(archive)
-		for _, from := range []events.Cursor{l.Start(), all[20].Cursor, all[49].Cursor, all[54].Cursor} {
-			if err := l.CheckCursor(testContext(t), from); err != nil {
-				t.Errorf("cursor %d: got error %v, want none", from.Seq, err)
-			}
-			got := readFromCursor(t, l, from, 60, 1<<20)
-			checkSameEnvelopes(t, "damaged", got, all, from.Seq)
-			checkSameCursors(t, "damaged", got, all, 50)
-		}
-
-		if archive.readCount == 0 {
-			t.Error("reads of the archive: got 0, want some")
-		}
-		closeLog(t, l)
+	for name, offset := range map[string]int64{"start of the file": 0, "middle of the file": -1} {
+		t.Run(name, func(t *testing.T) { testDamagedFile(t, offset) })
 	}
+}
+
+// testDamagedFile damages a block file of a log at an offset, and reads the log with an archive.
+func testDamagedFile(t *testing.T, offset int64) {
+	t.Helper()
+	cfg := Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)}
+	l := mustOpenLog(t, cfg)
+	p := newPublisher(t, l, PublisherOptions{})
+	for n := range 60 {
+		mustPublish(t, p, newFollows(n*100, n*100+100))
+	}
+	all := readWholeLog(t, l)
+	closeLog(t, l)
+
+	blocks, err := filepath.Glob(filepath.Join(cfg.Dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
+	if err != nil || len(blocks) < 3 {
+		t.Fatalf("block files: got %v and error %v, want at least 3", blocks, err)
+	}
+	corruptFile(t, blocks[1], offset)
+
+	l = mustOpenLog(t, cfg)
+	archive := &memoryArchive{envs: all, archivedLen: 50}
+	l.SetArchive(archive)
+	for _, from := range []events.Cursor{l.Start(), all[20].Cursor, all[49].Cursor, all[54].Cursor} {
+		if err := l.CheckCursor(testContext(t), from); err != nil {
+			t.Errorf("cursor %d: got error %v, want none", from.Seq, err)
+		}
+		got := readFromCursor(t, l, from, 60, 1<<20)
+		checkSameEnvelopes(t, "damaged", got, all, from.Seq)
+		checkSameCursors(t, "damaged", got, all, 50)
+	}
+
+	if archive.readCount == 0 {
+		t.Error("reads of the archive: got 0, want some")
+	}
+	closeLog(t, l)
 }
 
 // corruptFile changes three bytes of a file at an offset, or in the middle of the file if the
 // offset is negative.
-func corruptFile(t *testing.T, name string, at int64) {
+func corruptFile(t *testing.T, name string, offset int64) {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at < 0 {
-		at = int64(len(data) / 2)
+	if offset < 0 {
+		offset = int64(len(data) / 2)
 	}
 	for i := range int64(3) {
-		data[at+i] ^= 0x55
+		data[offset+i] ^= 0x55
 	}
 	if err := os.WriteFile(name, data, 0o600); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// openFilledLog opens a log and publishes envelopes with so many events each.
+// openFilledLog opens a log and publishes envelopes with the given number of events each.
 func openFilledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	t.Helper()
 	l := mustOpenLog(t, Config{})
@@ -46,16 +46,18 @@ func areIdentical(a, b []*events.Envelope) bool {
 	return true
 }
 
-// Subscribers near each other share the decoded envelopes, also at the head of the log, and so do
-// those that come later with a cursor in the ring.
+// TestHubDecodesOnce checks that subscribers near each other share the decoded envelopes, also at
+// the head of the log, and so do those that come later with a cursor in the ring.
 func TestHubDecodesOnce(t *testing.T) {
 	checkLeaks(t)
 	l, p := openFilledLog(t, 20, 3)
 	h, _ := runHub(t, l, HubOptions{})
 	a, b := mustSubscribe(t, h, l.Start()), mustSubscribe(t, h, l.Start())
+
 	if !areIdentical(readEnvelopes(t, a, 20), readEnvelopes(t, b, 20)) {
 		t.Error("two subscribers near each other: got different envelope objects, want the same")
 	}
+
 	for n := range 5 {
 		mustPublish(t, p, newFollows(n, n+1))
 		if !areIdentical(readEnvelopes(t, a, uint64(21+n)), readEnvelopes(t, b, uint64(21+n))) {
@@ -65,9 +67,17 @@ func TestHubDecodesOnce(t *testing.T) {
 
 	// A subscriber whose cursor is in the ring continues there.
 	all := listCursors(t, l)
-	c, d := mustSubscribe(t, h, all[10]), mustSubscribe(t, h, all[10])
-	if envs := readEnvelopes(t, c, 25); !areIdentical(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.ownReader != nil {
-		t.Error("subscriber with a cursor in the ring: got its own reader or other envelopes, want the ring")
+	c := mustSubscribe(t, h, all[10])
+	d := mustSubscribe(t, h, all[10])
+	envs := readEnvelopes(t, c, 25)
+	if !areIdentical(envs, readEnvelopes(t, d, 25)) {
+		t.Error("two subscribers with a cursor in the ring: got different envelope objects, want the same")
+	}
+	if got := envs[0].Seq(); got != 11 {
+		t.Errorf("first envelope after cursor 10: got %d, want 11", got)
+	}
+	if c.ownReader != nil {
+		t.Error("subscriber with a cursor in the ring: got its own reader, want the ring")
 	}
 	if got := h.Head(); got != 25 {
 		t.Errorf("head: got %d, want 25", got)
@@ -101,28 +111,33 @@ func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 	checkLeaks(t)
 	const envelopes = 200
 	l, p := openFilledLog(t, envelopes, 10)
-	bound := 20 * memoryCost(readWholeLog(t, l)[0])
-	h, _ := runHub(t, l, HubOptions{RingBytes: bound})
-	fast := mustSubscribe(t, h, l.Start())
-	first := readEnvelopes(t, fast, envelopes)
+
+	ringBytes := 20 * memoryCost(readWholeLog(t, l)[0])
+	h, _ := runHub(t, l, HubOptions{RingBytes: ringBytes})
+	early := mustSubscribe(t, h, l.Start())
+	shared := readEnvelopes(t, early, envelopes)
 	base := waitUntilRingReaches(t, h, envelopes)
 	if base < envelopes-25 || base > envelopes-15 {
 		t.Errorf("start of a ring for 20 envelopes: got %d of %d, want 15 to 25 before the end", base, envelopes)
 	}
+
 	late := mustSubscribe(t, h, l.Start())
-	second := readEnvelopes(t, late, envelopes)
-	for i := range second {
-		if !equalEnvelopes(first[i], second[i]) {
-			t.Fatalf("envelope %d of the late subscriber: got %+v, want %+v", i+1, second[i], first[i])
+	own := readEnvelopes(t, late, envelopes)
+	for i := range own {
+		if !equalEnvelopes(shared[i], own[i]) {
+			t.Fatalf("envelope %d of the late subscriber: got %+v, want %+v", i+1, own[i], shared[i])
 		}
 	}
 
-	if second[0] == first[0] {
+	if own[0] == shared[0] {
 		t.Error("first envelope of the late subscriber: got the shared object, want another one")
 	}
-	for n := range 50 { // it returns when it meets the ring
+
+	// The late subscriber returns to the ring when it meets it.
+	for n := range 50 {
 		mustPublish(t, p, newFollows(n, n+1))
-		if areIdentical(readEnvelopes(t, fast, uint64(envelopes+1+n)), readEnvelopes(t, late, uint64(envelopes+1+n))) {
+		head := uint64(envelopes + 1 + n)
+		if areIdentical(readEnvelopes(t, early, head), readEnvelopes(t, late, head)) {
 			return
 		}
 	}
@@ -138,6 +153,7 @@ func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 	perEnvelope := memoryCost(readWholeLog(t, l)[0])
 	opt := HubOptions{RingBytes: 100 * perEnvelope, AheadBytes: 10 * perEnvelope}
 	h, _ := runHub(t, l, opt)
+
 	size := func() (bytes int, end uint64) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -147,6 +163,7 @@ func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 	if _, end := size(); end != 0 {
 		t.Errorf("end of the ring without subscribers: got %d, want 0", end)
 	}
+
 	s := mustSubscribe(t, h, l.Start())
 	ctx := testContext(t)
 	for read := uint64(0); read < envelopes; {
@@ -155,6 +172,7 @@ func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 			t.Fatal(err)
 		}
 		read = envs[len(envs)-1].Seq()
+
 		bytes, end := size()
 		if bytes > opt.RingBytes {
 			t.Fatalf("size of the ring: got %d bytes, want at most %d", bytes, opt.RingBytes)
@@ -171,12 +189,14 @@ func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 // bytesOfEnvelopes estimates the size in the log of n envelopes of 100 follows.
 func bytesOfEnvelopes(n int) int { return n * 2000 }
 
-// Next returns envelopes up to the limit, and one envelope if that alone is larger.
+// TestNextRespectsMaxBytes checks that Next returns envelopes up to the limit, and one envelope if
+// that alone is larger.
 func TestNextRespectsMaxBytes(t *testing.T) {
 	l, _ := openFilledLog(t, 30, 50)
 	h, _ := runHub(t, l, HubOptions{})
 	a := mustSubscribe(t, h, l.Start())
 	envs := readEnvelopes(t, a, 30)
+
 	b := mustSubscribe(t, h, l.Start())
 	for _, want := range []int{1, 1, 3} {
 		limit := envs[2].Bytes + envs[3].Bytes + envs[4].Bytes
@@ -190,13 +210,16 @@ func TestNextRespectsMaxBytes(t *testing.T) {
 	}
 }
 
-// Next returns when its context, its subscription or its hub ends, with the error that says which.
+// TestWaitingReadersEndWithContextAndClose checks that Next returns when its context, its
+// subscription or its hub ends, with the error that says which.
 func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	checkLeaks(t)
 	l, p := openFilledLog(t, 1, 1)
 	h, result := runHub(t, l, HubOptions{})
 	s := mustSubscribe(t, h, l.Start())
 	readEnvelopes(t, s, 1)
+
+	// The context ends.
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	if _, err := s.Next(ctx, 1<<20); !errors.Is(err, context.DeadlineExceeded) {
@@ -205,6 +228,7 @@ func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	mustPublish(t, p, newFollows(1, 2))
 	readEnvelopes(t, s, 2)
 
+	// The subscription is closed.
 	other := mustSubscribe(t, h, l.Start())
 	readEnvelopes(t, other, 2)
 	ended := make(chan error)
@@ -220,6 +244,8 @@ func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	if _, err := other.Next(testContext(t), 1); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("Next of a closed subscription: got error %v, want %v", err, events.ErrClosed)
 	}
+
+	// The hub is closed.
 	go func() {
 		_, err := s.Next(context.Background(), 1)
 		ended <- err
@@ -278,14 +304,22 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	js := connectPlainClient(t, ns)
 	ctx := testContext(t)
+
 	garbage := make([]byte, 5000)
 	random := rand.New(rand.NewPCG(1, 0))
 	for i := range garbage {
 		garbage[i] = byte(random.IntN(256))
 	}
 	garbage[0] = 0xff // no field begins with this byte
+
 	long := bytes.Repeat(mustEncode(t, newFollow(1)), 50_000)
-	bodies := [][]byte{garbage, nil, long[:events.MaxEnvelopeBytes+10], {8, 9}, mustEncode(t, newFollow(1), newLike("u", "", ""))}
+	bodies := [][]byte{
+		garbage,
+		nil, // an empty envelope, which is not malformed
+		long[:events.MaxEnvelopeBytes+10],
+		{8, 9},
+		mustEncode(t, newFollow(1), newLike("u", "", "")), // a good event and a malformed one
+	}
 	for i, body := range bodies {
 		if _, err := js.Publish(ctx, Subject, body); err != nil {
 			t.Fatalf("body %d: %v", i, err)
@@ -297,6 +331,7 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	if len(envs) != 6 {
 		t.Fatalf("envelopes: got %d, want 6", len(envs))
 	}
+
 	var got []string
 	for _, env := range envs {
 		for _, r := range env.Rejects {
@@ -315,6 +350,7 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	if strings.Join(got, "; ") != want {
 		t.Errorf("envelopes: got\n%s, want\n%s", strings.Join(got, "; "), want)
 	}
+
 	if envs[5].Events[0].User != "7" {
 		t.Errorf("good event after the malformed ones: got user %q, want 7", envs[5].Events[0].User)
 	}
@@ -354,17 +390,20 @@ func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	readEnvelopes(t, s, 2)
 	checkHole(3, 4)
 	checkHole(3, 4)
+
 	if err := l.AcceptHole(ctx, SeqRange{3, 5}); !errors.Is(err, ErrNotMissing) {
 		t.Errorf("accept a range that contains 5, which is there: got error %v, want %v", err, ErrNotMissing)
 	}
 	if err := l.AcceptHole(ctx, SeqRange{3, 4}); err != nil {
 		t.Fatal(err)
 	}
+
 	accepted := readAcrossHole(t, s, 9)
 	if len(accepted) != 7 || len(accepted[0].Rejects) != 1 || len(accepted[0].Events) != 0 {
 		t.Errorf("from the accepted hole on: got %d envelopes, first %+v, want 7, the first with one reject and no events",
 			len(accepted), accepted[0])
 	}
+
 	checkHole(10, 10)
 	mustPublish(t, p, newFollows(10, 11))
 	checkHole(10, 10)
@@ -394,20 +433,22 @@ func readAcrossHole(t *testing.T, s *Subscription, to uint64) (envs []*events.En
 	return envs
 }
 
-// TestReadingSurvivesLostConnections cuts all connections again and again while events are
-// published and read.
+// TestReadingSurvivesLostConnections repeatedly cuts all connections while events are published and
+// read.
 func TestReadingSurvivesLostConnections(t *testing.T) {
 	checkLeaks(t)
 	rounds := 30
 	if testing.Short() {
 		rounds = 5
 	}
+
 	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
 	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	h, _ := runHub(t, l, HubOptions{})
 	s := mustSubscribe(t, h, l.Start())
+
 	var envs []*events.Envelope
 	for n := range rounds {
 		mustPublish(t, p, newFollows(n, n+1))
@@ -415,8 +456,11 @@ func TestReadingSurvivesLostConnections(t *testing.T) {
 		envs = append(envs, readEnvelopes(t, s, uint64(n+1))...)
 	}
 
-	if len(envs) != rounds || len(countFollowers(envs)) != rounds {
-		t.Errorf("got %d envelopes with %d different events, want %d of each", len(envs), len(countFollowers(envs)), rounds)
+	if len(envs) != rounds {
+		t.Errorf("envelopes: got %d, want %d", len(envs), rounds)
+	}
+	if got := len(countFollowers(envs)); got != rounds {
+		t.Errorf("different events: got %d, want %d", got, rounds)
 	}
 }
 
@@ -440,9 +484,9 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 		fresh bool // the server starts with a new log instead of an older copy
 		want  error
 	}{
-		"shorter":   {0, false, events.ErrLogShorter},
-		"rewritten": {30, false, events.ErrRewritten},
-		"other":     {1, true, events.ErrOtherLog},
+		"an older copy of the log":          {0, false, events.ErrLogShorter},
+		"an older copy with other messages": {30, false, events.ErrRewritten},
+		"another log":                       {1, true, events.ErrOtherLog},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
@@ -459,25 +503,33 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 				closeLog(t, l)
 			}
 
+			// Make a log with 10 envelopes, and a copy of its directory.
 			ns := start(dir, 0)
 			port := ns.Addr().(*net.TCPAddr).Port
 			fill(ns, 0, 10)
 			stopServer(ns)
 			copyDirectory(t, old, dir)
+
+			// A server with the older copy, or a new log, gets its extra envelopes.
 			if test.fresh {
 				copyDirectory(t, old, t.TempDir())
 			}
 			ns = start(old, 0)
 			fill(ns, 100, 100+test.extra)
 			stopServer(ns)
+
+			// Meanwhile the first log grows to 20 envelopes, and a reader reads all of them.
 			ns = start(dir, port)
 			fill(ns, 10, 20)
 			l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 			h, result := runHub(t, l, HubOptions{})
 			s := mustSubscribe(t, h, l.Start())
 			readEnvelopes(t, s, 20)
+
+			// The server comes back on the same port with the other log.
 			stopServer(ns)
 			start(old, port)
+
 			ctx, cancel := context.WithCancel(testContext(t))
 			defer cancel()
 			if _, err := s.Next(ctx, 1); !errors.Is(err, test.want) {
@@ -495,31 +547,38 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 	l, p := openFilledLog(t, 10, 1)
 	all := listCursors(t, l)
-	for name, bad := range map[string]func(*events.Cursor){
-		"ahead":    func(c *events.Cursor) { c.Seq += 100 },
-		"checksum": func(c *events.Cursor) { c.Checksum++ },
-		"time":     func(c *events.Cursor) { c.LastTime++ },
+	for name, corrupt := range map[string]func(*events.Cursor){
+		"sequence after the head": func(c *events.Cursor) { c.Seq += 100 },
+		"another checksum":        func(c *events.Cursor) { c.Checksum++ },
+		"another time":            func(c *events.Cursor) { c.LastTime++ },
 	} {
-		for _, first := range []bool{true, false} {
-			h, result := runHub(t, l, HubOptions{})
-			c := all[10]
-			bad(&c)
-			var s, good *Subscription
-			if first {
-				s, good = mustSubscribe(t, h, c), mustSubscribe(t, h, all[5])
-			} else {
-				good, s = mustSubscribe(t, h, all[5]), mustSubscribe(t, h, c)
-			}
-			if _, err := s.Next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) && !errors.Is(err, events.ErrLogShorter) {
-				t.Errorf("%s: %v", name, err)
-			}
-			if envs := readEnvelopes(t, good, 10); len(envs) != 5 {
-				t.Errorf("%s: envelopes of the good subscriber: got %d, want 5", name, len(envs))
-			}
-			h.Close()
-			if err := <-result; err != nil {
-				t.Errorf("%s: Run: got error %v, want none", name, err)
-			}
+		for _, badFirst := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, bad subscriber first %v", name, badFirst), func(t *testing.T) {
+				h, result := runHub(t, l, HubOptions{})
+				cursor := all[10]
+				corrupt(&cursor)
+				var bad, good *Subscription
+				if badFirst {
+					bad = mustSubscribe(t, h, cursor)
+					good = mustSubscribe(t, h, all[5])
+				} else {
+					good = mustSubscribe(t, h, all[5])
+					bad = mustSubscribe(t, h, cursor)
+				}
+
+				_, err := bad.Next(testContext(t), 1)
+				if !errors.Is(err, events.ErrRewritten) && !errors.Is(err, events.ErrLogShorter) {
+					t.Errorf("Next of the bad subscriber: got error %v, want %v or %v", err, events.ErrRewritten, events.ErrLogShorter)
+				}
+				if envs := readEnvelopes(t, good, 10); len(envs) != 5 {
+					t.Errorf("envelopes of the good subscriber: got %d, want 5", len(envs))
+				}
+
+				h.Close()
+				if err := <-result; err != nil {
+					t.Errorf("Run: got error %v, want none", err)
+				}
+			})
 		}
 	}
 
@@ -531,7 +590,7 @@ func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 	}
 }
 
-// TestManySubscribersEachReadTheWholeLog lets subscribers come, go, lag and overtake each other.
+// TestManySubscribersEachReadTheWholeLog has subscribers that come, go, lag and overtake each other.
 // Each gets every envelope after its cursor, in order.
 func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	checkLeaks(t)
@@ -539,10 +598,12 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	if testing.Short() {
 		envelopes = 300
 	}
+
 	l, p := openFilledLog(t, 200, 5)
 	all := listCursors(t, l)
 	want := readWholeLog(t, l)
 	h, _ := runHub(t, l, HubOptions{RingBytes: 30 * memoryCost(want[0]), AheadBytes: 5 * memoryCost(want[0])})
+
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 200; n < envelopes; n++ {
@@ -550,6 +611,7 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 		}
 	})
 
+	// Each goroutine subscribes three times at a random cursor and reads in small steps.
 	for g := range 8 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(g)))
@@ -591,19 +653,23 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	h.Close()
-	for ctx := testContext(t); ; {
+	ctx := testContext(t)
+	for {
 		info, err := stream.Info(ctx)
-		if err != nil || info.State.Consumers == 0 {
-			if err != nil {
-				t.Error(err)
-			}
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if info.State.Consumers == 0 {
 			break
 		}
 	}
 }
 
-// parseDelivery reads all forms of reply subjects that servers send, and rejects everything else.
+// TestParseDelivery checks that parseDelivery reads all forms of reply subjects that servers send,
+// and rejects everything else.
 func TestParseDelivery(t *testing.T) {
 	want := delivery{seq: 12, ordinal: 7, timestamp: 1_700_000_000_123_456}
 	for _, reply := range []string{

@@ -53,6 +53,7 @@ func TestLeaseHasOneHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		acquiredA, endedA, finishA := startLeasedWork(ctx, l, ttl)
 		<-acquiredA
 		acquiredB, endedB, finishB := startLeasedWork(ctx, l, time.Hour) // the ttl of the bucket counts
@@ -158,29 +159,50 @@ func TestLeaseIsRenewedUntilWorkHasEnded(t *testing.T) {
 // is free at once. If another process has taken it meanwhile, it stays with that process.
 func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	checkLeaks(t)
+	for name, test := range map[string]struct {
+		lastHolder string
+		wantKept   bool
+	}{
+		"renewed by this process":  {"this", false},
+		"taken by another process": {"another", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testReleasedLease(t, test.lastHolder, test.wantKept)
+		})
+	}
+}
+
+// testReleasedLease acquires a lease, lets lastHolder renew it and releases it. It checks whether the
+// server still has the lease then.
+func testReleasedLease(t *testing.T, lastHolder string, wantKept bool) {
+	t.Helper()
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
 	const never = 24 * time.Hour
-	for holder, isTaken := range map[string]bool{"this": false, "another": true} {
-		le := &lease{log: l, name: "archive", ttl: never, holder: []byte("this")}
-		if err := le.acquire(ctx); err != nil {
+	held := &lease{log: l, name: "archive", ttl: never, holder: []byte("this")}
+	if err := held.acquire(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := held.kv.Put(ctx, held.name, []byte(lastHolder)); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 {
-			if _, err := le.kv.Put(ctx, le.name, []byte(holder)); err != nil {
-				t.Fatal(err)
-			}
-		}
+	}
 
-		le.release(ctx)
-		entry, err := le.kv.Get(ctx, le.name)
-		if !isTaken && !errors.Is(err, jetstream.ErrKeyNotFound) || isTaken && (err != nil || string(entry.Value()) != holder) {
-			t.Errorf("lease renewed by %s and released: got %v and error %v, want it kept: %v", holder, entry, err, isTaken)
+	held.release(ctx)
+	entry, err := held.kv.Get(ctx, held.name)
+	if !wantKept {
+		if !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("lease after its release: got %v and error %v, want %v", entry, err, jetstream.ErrKeyNotFound)
 		}
-		if err := le.kv.Purge(ctx, le.name); err != nil {
-			t.Fatal(err)
-		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("lease of %s after its release: got error %v, want none", lastHolder, err)
+	}
+	if got := string(entry.Value()); got != lastHolder {
+		t.Errorf("holder after the release: got %q, want %q", got, lastHolder)
 	}
 }
 
@@ -188,6 +210,7 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 // short, a context that ends while it waits, and an embedded log, which needs no lease.
 func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	checkLeaks(t)
+
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
@@ -198,20 +221,23 @@ func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	if err := l.RunWithLease(ctx, "archive", time.Millisecond, nil); err == nil {
 		t.Error("lease of a millisecond: got no error, want one")
 	}
+
+	// The wait for a lease ends with its context.
 	stopServer(ns)
-	gone, cancel := context.WithCancel(ctx)
+	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := l.RunWithLease(gone, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
+	if err := l.RunWithLease(canceled, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait for a lease with an ended context: got error %v, want %v", err, context.Canceled)
 	}
-	own := mustOpenLog(t, Config{Ephemeral: true})
-	if err := own.RunWithLease(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
+
+	embedded := mustOpenLog(t, Config{Ephemeral: true})
+	if err := embedded.RunWithLease(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
 		t.Errorf("lease of an embedded log: got error %v, want %v", err, errWorkDone)
 	}
 }
 
-// In a cluster of three servers, one of which is stopped meanwhile, no two holders of a lease work
-// at the same time.
+// TestLeaseHasOneHolderInCluster checks that in a cluster of three servers, one of which is stopped
+// meanwhile, no two holders of a lease work at the same time.
 func TestLeaseHasOneHolderInCluster(t *testing.T) {
 	t.Parallel()
 	servers, url := startTestCluster(t, 3)
@@ -221,6 +247,7 @@ func TestLeaseHasOneHolderInCluster(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
+
 	const ttl = 6 * time.Second
 	var working, done atomic.Int32
 	var wg sync.WaitGroup
@@ -229,10 +256,12 @@ func TestLeaseHasOneHolderInCluster(t *testing.T) {
 		wg.Go(func() {
 			for range rounds {
 				err := l.RunWithLease(ctx, "archive", ttl, func(context.Context) error {
-					if working.Add(1) != 1 {
-						t.Error("holders that work at the same time: got two, want one")
+					if got := working.Add(1); got != 1 {
+						t.Errorf("holders that work at the same time: got %d, want 1", got)
 					}
 					defer working.Add(-1)
+
+					// The first work of the first process stops the server that leads the stream.
 					if n == 0 && done.Load() == 0 {
 						info, err := l.fetchStreamInfo(ctx)
 						if err != nil {

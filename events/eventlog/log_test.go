@@ -17,8 +17,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A new embedded log has an id, epoch 1 and a size limit. It has the same id and epoch, and all
-// envelopes, when it is opened again.
+// TestEmbeddedLogKeepsItsIDWhenReopened checks that a new embedded log has an id, epoch 1 and a size
+// limit. It has the same id and epoch, and all envelopes, when it is opened again.
 func TestEmbeddedLogKeepsItsIDWhenReopened(t *testing.T) {
 	checkLeaks(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
@@ -35,20 +35,27 @@ func TestEmbeddedLogKeepsItsIDWhenReopened(t *testing.T) {
 	if err != nil || head.Last != 0 || head.MaxBytes <= 0 {
 		t.Errorf("head of a new log: got %+v and error %v, want last 0 and a limit", head, err)
 	}
+
 	free, err := l.server.Free()
 	if err != nil || float64(head.MaxBytes) > 0.9*float64(free) || float64(head.MaxBytes) < 0.6*float64(free) {
 		t.Errorf("size limit: got %d bytes of %d that are free (error %v), want about 80 %%", head.MaxBytes, free, err)
 	}
+
 	if _, err := l.Health(ctx); err != nil {
 		t.Error(err)
 	}
+
 	info, err := l.fetchStreamInfo(ctx)
-	if err != nil || len(configDifferences(info.Config, 1)) != 0 {
-		t.Errorf("stream: got differences %v and error %v, want none", configDifferences(info.Config, 1), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := configDifferences(info.Config, 1); len(got) != 0 {
+		t.Errorf("differences of the stream from its configuration: got %v, want none", got)
 	}
 
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 3))
 	closeLog(t, l)
+
 	if _, err := l.Health(ctx); err == nil {
 		t.Error("health of a closed log: got no error, want one")
 	}
@@ -81,6 +88,7 @@ func TestEphemeralLogRemovesItsDirectory(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
+
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	closeLog(t, l)
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -127,10 +135,14 @@ func TestOpenReportsUnreachableServer(t *testing.T) {
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrLogUnavailable) {
 		t.Errorf("after the timeout: got error %v, want %v", err, events.ErrLogUnavailable)
 	}
+
+	// The process says once that it waits, and does not log the password.
 	lines := logged.String()
-	if strings.Count(lines, "cannot be reached") != 1 || !strings.Contains(lines, "nats://127.0.0.1:1") ||
-		strings.Contains(lines, "secret") {
-		t.Errorf("logged while trying: got %q, want one line with the server and without the password", lines)
+	if got := strings.Count(lines, "cannot be reached"); got != 1 {
+		t.Errorf("lines that say that the server cannot be reached: got %d, want 1:\n%s", got, lines)
+	}
+	if !strings.Contains(lines, "nats://127.0.0.1:1") || strings.Contains(lines, "secret") {
+		t.Errorf("logged while trying: got %q, want the server's address and not the password", lines)
 	}
 
 	cfg.Logger = nil
@@ -238,11 +250,14 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 		})
 	}
 
+	// configDifferences reports all differences, not only the first.
 	c := streamConfig(events.LogID{1}, 1, -1)
 	c.MaxAge, c.AllowRollup = time.Hour, true
 	if diffs := configDifferences(c, 3); len(diffs) != 3 || !strings.Contains(diffs[1], "num_replicas is 1, must be 3") {
 		t.Errorf("differences: got %q, want three, among them the number of replicas", diffs)
 	}
+
+	// Another stream must not have the subject.
 	c.Name = "OTHER"
 	if err := createStream(t, js, c); err != nil {
 		t.Fatal(err)
@@ -251,6 +266,7 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 	if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), Subject) {
 		t.Errorf("Open beside another stream with the subject: got error %v, want %v with %q", err, events.ErrStreamMismatch, Subject)
 	}
+
 	c.Subjects = []string{"other"}
 	if _, err := js.UpdateStream(testContext(t), c); err != nil {
 		t.Fatal(err)
@@ -275,8 +291,8 @@ func listCursors(t testing.TB, l *Log) []events.Cursor {
 	return all
 }
 
-// CheckCursor accepts every cursor that a reader got, and says about all others why no reader can
-// continue there.
+// TestCheckCursorSaysWhyReadingCannotContinue checks that CheckCursor accepts every cursor that a
+// reader got, and says about all others why no reader can continue there.
 func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{})
@@ -284,6 +300,7 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	for n := range 20 {
 		mustPublish(t, p, newFollows(n, n+1))
 	}
+
 	all := listCursors(t, l)
 	for seq, c := range all {
 		if err := l.CheckCursor(ctx, c); err != nil {
@@ -297,25 +314,27 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 		return c
 	}
 
-	wrong := []struct {
+	for name, test := range map[string]struct {
 		cursor   events.Cursor
 		wantErr  error
 		wantText string
 	}{
-		{events.Cursor{}, events.ErrOtherLog, "connect to the right server"},
-		{with(3, func(c *events.Cursor) { c.Log[0]++ }), events.ErrOtherLog, "connect to the right server"},
-		{with(3, func(c *events.Cursor) { c.Epoch++ }), events.ErrOtherEpoch, "rebuild"},
-		{with(20, func(c *events.Cursor) { c.Seq++ }), events.ErrLogShorter, "ends at sequence 20, the cursor is at 21"},
-		{with(3, func(c *events.Cursor) { c.Checksum++ }), events.ErrRewritten, "sequence 3 holds another"},
-		{with(3, func(c *events.Cursor) { c.Seq++ }), events.ErrRewritten, "sequence 4 holds another"},
-	}
-	for _, w := range wrong {
-		err := l.CheckCursor(ctx, w.cursor)
-		if !errors.Is(err, w.wantErr) || !strings.Contains(err.Error(), w.wantText) {
-			t.Errorf("%+v: got error %v, want %v with %q", w.cursor, err, w.wantErr, w.wantText)
-		}
+		"empty cursor":      {events.Cursor{}, events.ErrOtherLog, "connect to the right server"},
+		"another log":       {with(3, func(c *events.Cursor) { c.Log[0]++ }), events.ErrOtherLog, "connect to the right server"},
+		"another epoch":     {with(3, func(c *events.Cursor) { c.Epoch++ }), events.ErrOtherEpoch, "rebuild"},
+		"after the end":     {with(20, func(c *events.Cursor) { c.Seq++ }), events.ErrLogShorter, "ends at sequence 20, the cursor is at 21"},
+		"another checksum":  {with(3, func(c *events.Cursor) { c.Checksum++ }), events.ErrRewritten, "sequence 3 holds another"},
+		"the next sequence": {with(3, func(c *events.Cursor) { c.Seq++ }), events.ErrRewritten, "sequence 4 holds another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := l.CheckCursor(ctx, test.cursor)
+			if !errors.Is(err, test.wantErr) || !strings.Contains(err.Error(), test.wantText) {
+				t.Errorf("cursor %+v: got error %v, want %v with %q", test.cursor, err, test.wantErr, test.wantText)
+			}
+		})
 	}
 
+	// A message is deleted.
 	stream, err := l.conn.js.Stream(ctx, StreamName)
 	if err != nil {
 		t.Fatal(err)
@@ -326,12 +345,14 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, events.ErrHole) {
 		t.Errorf("cursor of a deleted message: got error %v, want %v", err, events.ErrHole)
 	}
+
+	// The stream is trimmed.
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(10)); err != nil {
 		t.Fatal(err)
 	}
-	for seq, want := range map[int]error{0: events.ErrTrimmed, 5: events.ErrTrimmed, 9: events.ErrTrimmed} {
-		if err := l.CheckCursor(ctx, all[seq]); !errors.Is(err, want) {
-			t.Errorf("cursor %d of a trimmed log: got error %v, want %v", seq, err, want)
+	for _, seq := range []int{0, 5, 9} {
+		if err := l.CheckCursor(ctx, all[seq]); !errors.Is(err, events.ErrTrimmed) {
+			t.Errorf("cursor %d of a trimmed log: got error %v, want %v", seq, err, events.ErrTrimmed)
 		}
 	}
 
@@ -341,10 +362,13 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	if err := l.CheckCursor(ctx, warm); !errors.Is(err, events.ErrTrimmed) {
 		t.Errorf("cursor whose warm-up is trimmed: got error %v, want %v", err, events.ErrTrimmed)
 	}
+
 	warm.WarmSeq = 10
 	if err := l.CheckCursor(ctx, warm); err != nil {
 		t.Errorf("cursor whose warm-up the trimmed log has: got error %v, want none", err)
 	}
+
+	// The stream is emptied.
 	if err := stream.Purge(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -355,8 +379,9 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	}
 }
 
-// Every process accepts the positions of the log, also those that it has not read yet. It rejects
-// positions of other logs and epochs, and positions after the end.
+// TestCheckPositionRejectsForeignAndFuturePositions checks that every process accepts the positions
+// of the log, also those that it has not read yet. It rejects positions of other logs and epochs,
+// and positions after the end.
 func TestCheckPositionRejectsForeignAndFuturePositions(t *testing.T) {
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})
@@ -365,15 +390,18 @@ func TestCheckPositionRejectsForeignAndFuturePositions(t *testing.T) {
 	if a.ID() != b.ID() {
 		t.Fatalf("ids of the log in two processes: got %x and %x, want the same", a.ID(), b.ID())
 	}
+
 	pos := mustPublish(t, newPublisher(t, a, PublisherOptions{}), newFollows(0, 1)).Position
 	for _, l := range []*Log{a, b} { // b does not know the position yet
 		if err := l.CheckPosition(ctx, pos); err != nil {
 			t.Error(err)
 		}
 
-		ahead, foreign, otherEpoch := pos, pos, pos
+		ahead := pos
 		ahead.Seq++
+		foreign := pos
 		foreign.Log[3]++
+		otherEpoch := pos
 		otherEpoch.Epoch++
 		for p, want := range map[events.Position]error{
 			ahead:      events.ErrPositionAhead,
@@ -395,13 +423,21 @@ func TestReadMessageReturnsBodyAndHeader(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	evs := newFollows(0, 2)
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), evs)
+
 	msg, err := l.ReadMessage(testContext(t), 1)
-	if err != nil || msg.Seq != 1 || !bytes.Equal(msg.Data, mustEncode(t, evs...)) || msg.Time.IsZero() {
-		t.Errorf("message: got %+v and error %v, want sequence 1 with the published body", msg, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if msg.Seq != 1 || msg.Time.IsZero() {
+		t.Errorf("message: got sequence %d at %v, want sequence 1 with a time", msg.Seq, msg.Time)
+	}
+	if want := mustEncode(t, evs...); !bytes.Equal(msg.Data, want) {
+		t.Errorf("body of the message: got %x, want %x", msg.Data, want)
 	}
 	if msg.Header["Nats-Msg-Id"] == nil {
 		t.Errorf("header: got %v, want a Nats-Msg-Id", msg.Header)
 	}
+
 	if _, err := l.ReadMessage(testContext(t), 2); !errors.Is(err, ErrNoMessage) {
 		t.Errorf("message after the end: got error %v, want %v", err, ErrNoMessage)
 	}

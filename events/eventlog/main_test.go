@@ -102,6 +102,7 @@ func startTestServer(t testing.TB, opts server.Options) *server.Server {
 	if opts.StoreDir == "" {
 		opts.StoreDir = t.TempDir()
 	}
+
 	ns, err := server.NewServer(&opts)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func connectPlainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 	return js
 }
 
-// newFollow returns a follow by user n, which differs from those of all other numbers.
+// newFollow returns a follow by user n, which differs from the follows of all other numbers.
 func newFollow(n int) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
 		UserId: fmt.Sprint(n), TargetUserId: "author",
@@ -164,7 +165,7 @@ func mustPublish(t testing.TB, p *Publisher, calls ...[]*skeinv1.Event) (last Re
 	return last
 }
 
-// runHub runs a hub until the end of the test. The channel gets the result of Run.
+// runHub runs a hub until the end of the test. The channel receives the result of Run.
 func runHub(t testing.TB, l *Log, opt HubOptions) (*Hub, <-chan error) {
 	t.Helper()
 	h := NewHub(l, opt)

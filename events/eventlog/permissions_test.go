@@ -42,26 +42,32 @@ func checkForbidden(t *testing.T, what string, err error, subject string) {
 	}
 }
 
-// A request without permission fails at once with an error that names the subject, although the
-// server does not answer it.
+// TestForbiddenRequestNamesItsSubject checks that a request without permission fails at once with an
+// error that names the subject, although the server does not answer it.
 func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 	checkLeaks(t)
 	t.Run("open", func(t *testing.T) {
-		for _, c := range []struct {
-			exists                     bool
+		for name, test := range map[string]struct {
+			logExists                  bool
 			denyPublish, denySubscribe []string
-			subject                    string
+			wantSubject                string
 		}{
-			{true, []string{"$JS.API.STREAM.INFO.>"}, nil, "to publish to $JS.API.STREAM.INFO.SKEIN"},
-			{false, []string{"$JS.API.STREAM.CREATE.SKEIN"}, nil, "to publish to $JS.API.STREAM.CREATE.SKEIN"},
-			{true, nil, []string{"_INBOX.>"}, "to subscribe to _INBOX."},
+			"read the stream": {
+				true, []string{"$JS.API.STREAM.INFO.>"}, nil, "to publish to $JS.API.STREAM.INFO.SKEIN",
+			},
+			"create the stream": {
+				false, []string{"$JS.API.STREAM.CREATE.SKEIN"}, nil, "to publish to $JS.API.STREAM.CREATE.SKEIN",
+			},
+			"receive answers": {true, nil, []string{"_INBOX.>"}, "to subscribe to _INBOX."},
 		} {
-			all, some := startRestrictedServer(t, c.denyPublish, c.denySubscribe...)
-			if c.exists {
-				mustOpenLog(t, all)
-			}
-			_, err := Open(testContext(t), some)
-			checkForbidden(t, "open", err, c.subject)
+			t.Run(name, func(t *testing.T) {
+				all, some := startRestrictedServer(t, test.denyPublish, test.denySubscribe...)
+				if test.logExists {
+					mustOpenLog(t, all)
+				}
+				_, err := Open(testContext(t), some)
+				checkForbidden(t, "open", err, test.wantSubject)
+			})
 		}
 	})
 	t.Run("publish", func(t *testing.T) {
@@ -79,6 +85,7 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 		l := mustOpenLog(t, all)
 		mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 		cursor := readWholeLog(t, l)[0].Cursor
+
 		restricted := mustOpenLog(t, some)
 		checkForbidden(t, "check a cursor", restricted.CheckCursor(testContext(t), cursor), "$JS.API.STREAM.MSG.GET.SKEIN")
 		_, err := restricted.ReadMessage(testContext(t), 1)
@@ -97,6 +104,7 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 			l := mustOpenLog(t, all)
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 			archive := &memoryArchive{envs: readWholeLog(t, l), archivedLen: 1}
+
 			restricted := mustOpenLog(t, some)
 			restricted.SetArchive(archive)
 			_, err := restricted.NextEpoch(testContext(t), 0, nil, func(context.Context, uint64) (events.Cursor, error) {
@@ -120,29 +128,30 @@ type lineWaiter struct {
 
 // Write is part of io.Writer.
 func (w *lineWaiter) Write(p []byte) (int, error) {
-	if !slices.ContainsFunc(w.texts, func(text string) bool { return !bytes.Contains(p, []byte(text)) }) {
+	lacksText := func(text string) bool { return !bytes.Contains(p, []byte(text)) }
+	if !slices.ContainsFunc(w.texts, lacksText) {
 		w.once.Do(func() { close(w.seen) })
 	}
 	return len(p), nil
 }
 
-// Readers and holders of leases retry when they lack a permission. Each attempt is logged with the
-// subject that is missing.
+// TestForbiddenWorkIsLoggedAndRetried checks that readers and holders of leases retry when they lack
+// a permission, and that each attempt is logged with the subject that is missing.
 func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 	checkLeaks(t)
-	read := func(ctx context.Context, l *Log) error {
+	read := func(ctx context.Context, t *testing.T, l *Log) error {
 		h, _ := runHub(t, l, HubOptions{}) //nolint:contextcheck // it runs until it is closed
 		_, err := mustSubscribe(t, h, l.Start()).Next(ctx, 1)
 		return err
 	}
 
-	lease := func(ctx context.Context, l *Log) error {
+	lease := func(ctx context.Context, _ *testing.T, l *Log) error {
 		return l.RunWithLease(ctx, "archive", MinLease, func(context.Context) error { return errWorkDone })
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		subject string
 		wantLog string
-		work    func(context.Context, *Log) error
+		work    func(context.Context, *testing.T, *Log) error
 	}{
 		{"$JS.API.CONSUMER.CREATE.SKEIN.", "reading was interrupted", read},
 		{"$JS.API.CONSUMER.MSG.NEXT.SKEIN.", "reading was interrupted", read},
@@ -151,35 +160,40 @@ func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 		{"$JS.API.STREAM.CREATE.KV_SKEIN_LEASE", "the lease cannot be asked for", lease},
 		{"$KV.SKEIN_LEASE.", "the lease cannot be asked for", lease},
 	} {
-		denied := c.subject
-		if strings.HasSuffix(denied, ".") {
-			denied += ">"
-		}
-		all, some := startRestrictedServer(t, []string{denied})
-		mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 1))
-		w := &lineWaiter{texts: []string{c.wantLog, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
-		some.Logger = slog.New(slog.NewTextHandler(w, nil))
-		l := mustOpenLog(t, some)
-		ctx, cancel := context.WithCancel(testContext(t))
-		ended := make(chan error, 1)
-		go func() { ended <- c.work(ctx, l) }()
-		select {
-		case <-w.seen:
-		case err := <-ended:
-			t.Fatalf("%s: got error %v, want it to retry", c.subject, err)
-		case <-testContext(t).Done():
-			t.Fatalf("%s: got no log line with %q", c.subject, w.texts)
-		}
+		t.Run(test.subject, func(t *testing.T) {
+			denied := test.subject
+			if strings.HasSuffix(denied, ".") {
+				denied += ">"
+			}
+			all, some := startRestrictedServer(t, []string{denied})
+			mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 1))
 
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: got error %v, want %v", c.subject, err, context.Canceled)
-		}
+			wantError := events.ErrForbidden.Error() + ": to publish to " + test.subject
+			w := &lineWaiter{texts: []string{test.wantLog, wantError}, seen: make(chan struct{})}
+			some.Logger = slog.New(slog.NewTextHandler(w, nil))
+			l := mustOpenLog(t, some)
+
+			ctx, cancel := context.WithCancel(testContext(t))
+			ended := make(chan error, 1)
+			go func() { ended <- test.work(ctx, t, l) }()
+			select {
+			case <-w.seen:
+			case err := <-ended:
+				t.Fatalf("work: got error %v, want it to retry", err)
+			case <-testContext(t).Done():
+				t.Fatalf("log: got no line with %q, want one", w.texts)
+			}
+
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("work: got error %v, want %v", err, context.Canceled)
+			}
+		})
 	}
 }
 
-// A log that an interrupted epoch has left paused can be opened only after a process with the
-// permission has resumed it.
+// TestPausedLogWaitsForPermittedProcess checks that a log that an interrupted epoch has left paused
+// can be opened only after a process with the permission has resumed it.
 func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, []string{streamUpdateSubject})
@@ -196,6 +210,7 @@ func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	if _, err := Open(ctx, some); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open without the permission to resume: got error %v, want %v", err, context.Canceled)
 	}
+
 	mustOpenLog(t, all)
 	some.Logger = nil
 	mustOpenLog(t, some)
@@ -215,16 +230,18 @@ func (h textTrigger) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// All answers, also those to readers, go to subjects with the inbox prefix of the configuration.
-// Malformed prefixes are rejected.
+// TestInboxPrefixIsUsedForAllAnswers checks that all answers, also those to readers, go to subjects
+// with the inbox prefix of the configuration, and that malformed prefixes are rejected.
 func TestInboxPrefixIsUsedForAllAnswers(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, nil, "_INBOX.>")
-	all.InboxPrefix, some.InboxPrefix = "_INBOX_all", "_INBOX_some"
+	all.InboxPrefix = "_INBOX_all"
+	some.InboxPrefix = "_INBOX_some"
 	mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 3))
 	if envs := readWholeLog(t, mustOpenLog(t, some)); len(countFollowers(envs)) != 3 {
 		t.Errorf("events of %d envelopes: got %d, want 3", len(envs), len(countFollowers(envs)))
 	}
+
 	for _, bad := range []string{"a b", "a.", ".a", "a..b", "a.*", ">"} {
 		some.InboxPrefix = bad
 		if _, err := Open(testContext(t), some); err == nil || !strings.Contains(err.Error(), "inbox prefix") {

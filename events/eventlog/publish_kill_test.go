@@ -33,6 +33,7 @@ func publishUntilKilled(dir string) {
 	if err != nil {
 		panic(err)
 	}
+
 	const publishers = 8
 	var wg sync.WaitGroup
 	for g := range publishers {
@@ -56,6 +57,7 @@ func TestKillLosesNoAcknowledgedEvent(t *testing.T) {
 	if testing.Short() {
 		kills = 2
 	}
+
 	dir := t.TempDir()
 	acked := make(map[string]bool)
 	for k := range kills {
@@ -69,6 +71,8 @@ func TestKillLosesNoAcknowledgedEvent(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
+
+		// Kill the child after it has printed some lines, and read what it has printed until then.
 		lines := bufio.NewScanner(out)
 		for n := 0; lines.Scan(); n++ {
 			acked[lines.Text()] = true

@@ -25,21 +25,24 @@ import (
 // acknowledges an envelope only after its fsync.
 func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	checkLeaks(t)
-	const events = 1000
+	const eventCount = 1000
 	for _, publishers := range []int{1, 64, 1000} {
 		t.Run(fmt.Sprint(publishers), func(t *testing.T) {
 			l := mustOpenLog(t, Config{})
 			var acked atomic.Uint64 // the highest acknowledged sequence
-			envelopes, largest := 0, 0
+			envelopes := 0
+			largest := 0 // the most events in one envelope
 			p := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
 				envelopes++
 				largest = max(largest, info.Events)
 				acked.Store(info.Seq)
 			}}})
+
+			// Goroutine g publishes every event whose number is g modulo publishers, one per call.
 			var wg sync.WaitGroup
 			for g := range publishers {
 				wg.Go(func() {
-					for n := g; n < events; n += publishers {
+					for n := g; n < eventCount; n += publishers {
 						res, err := p.Publish(testContext(t), []*skeinv1.Event{newFollow(n)}, PublishOptions{})
 						if err != nil {
 							t.Error(err)
@@ -55,18 +58,24 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 			if err := p.Close(testContext(t)); err != nil {
 				t.Error(err)
 			}
+
 			head, err := l.Head(testContext(t))
 			if err != nil || head.Last != uint64(envelopes) {
 				t.Errorf("end of the log: got %d and error %v, want %d", head.Last, err, envelopes)
 			}
-			if publishers == 1 && envelopes != events || publishers == events && envelopes > events/4 {
-				t.Errorf("envelopes of %d publishers: got %d, want one per event of a single publisher, and groups of many publishers",
-					publishers, envelopes)
+
+			// A single publisher never has two calls at a time, and many publishers share envelopes.
+			if publishers == 1 && envelopes != eventCount {
+				t.Errorf("envelopes of a single publisher: got %d, want %d", envelopes, eventCount)
+			}
+			if publishers == eventCount && envelopes > eventCount/4 {
+				t.Errorf("envelopes of %d publishers: got %d, want at most %d", publishers, envelopes, eventCount/4)
 			}
 			t.Logf("%d publishers: %d events, %d envelopes and acknowledgements, at most %d events in one",
-				publishers, events, envelopes, largest)
-			if seen := countFollowers(readWholeLog(t, l)); len(seen) != events {
-				t.Errorf("events in the log: got %d, want %d", len(seen), events)
+				publishers, eventCount, envelopes, largest)
+
+			if seen := countFollowers(readWholeLog(t, l)); len(seen) != eventCount {
+				t.Errorf("events in the log: got %d, want %d", len(seen), eventCount)
 			}
 		})
 	}
@@ -127,11 +136,12 @@ func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*s
 	return results, wg.Wait
 }
 
-// Calls that wait are joined into one envelope as long as they fit, in order. A small call does not
-// overtake a large one that does not fit.
+// TestCallsAreGroupedInOrder checks that calls that wait are joined into one envelope as long as
+// they fit, in order, and that a small call does not overtake a large one that does not fit.
 func TestCallsAreGroupedInOrder(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, appended := newBlockedPublisher(t, l, PublisherOptions{})
+
 	big := newFollows(0, 700)
 	results, wait := publishAsync(testContext(t), t, p,
 		newFollows(10_000, 10_003), newFollows(20_000, 20_100), big, newFollows(30_000, 30_500), newFollows(40_000, 40_001))
@@ -151,6 +161,7 @@ func TestCallsAreGroupedInOrder(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("envelopes (-want +got):\n%s", diff)
 	}
+
 	if got, want := results[2].EventIDs[699], "2-802"; got != want {
 		t.Errorf("last event of the third call: got %s, want %s", got, want)
 	}
@@ -160,14 +171,15 @@ func TestCallsAreGroupedInOrder(t *testing.T) {
 	if got := results[3].Position; got != l.Position(3) || len(results[3].EventIDs) != 500 {
 		t.Errorf("fourth call: got position %+v and %d ids, want %+v and 500", got, len(results[3].EventIDs), l.Position(3))
 	}
+
 	envs := readWholeLog(t, l)
 	if got := envs[1].Events[103].User; got != "0" {
 		t.Errorf("slot 103 of the second envelope: got user %s, want 0, the first of the third call", got)
 	}
 }
 
-// Publish returns the event id of each event. An event without an id gets a name from its position
-// in the log.
+// TestPublishNamesEventsWithoutID checks that Publish returns the event id of each event, and that
+// an event without an id gets a name from its position in the log.
 func TestPublishNamesEventsWithoutID(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
@@ -177,6 +189,7 @@ func TestPublishNamesEventsWithoutID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if diff := cmp.Diff([]string{"mine", "1-1", "1-2"}, res.EventIDs); diff != "" {
 		t.Errorf("event ids (-want +got):\n%s", diff)
 	}
@@ -185,11 +198,12 @@ func TestPublishNamesEventsWithoutID(t *testing.T) {
 	}
 }
 
-// Publish rejects calls with no events, more than 1000 events or too many bytes. Readers decode the
-// largest calls that it accepts.
+// TestPublishEnforcesSizeLimits checks that Publish rejects calls with no events, more than 1000
+// events or too many bytes, and that readers decode the largest calls that it accepts.
 func TestPublishEnforcesSizeLimits(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
+
 	attributes := make([]byte, events.MaxAttributesBytes)
 	var large []*skeinv1.Event
 	for n := range 1000 {
@@ -216,16 +230,18 @@ func TestPublishEnforcesSizeLimits(t *testing.T) {
 		})
 	}
 
-	// Find the largest call that fits.
-	for n := len(large); ; n-- {
-		if _, err := events.EncodeEnvelope(large[:n]); err == nil {
-			mustPublish(t, p, large[:n])
-			_, err := p.Publish(testContext(t), large[:n+1], PublishOptions{})
-			if !errors.Is(err, events.ErrEnvelopeTooLarge) {
-				t.Errorf("one event more: got error %v, want %v", err, events.ErrEnvelopeTooLarge)
-			}
+	// Find the largest call that fits, and check that one more event is too much.
+	fitting := len(large)
+	for {
+		if _, err := events.EncodeEnvelope(large[:fitting]); err == nil {
 			break
 		}
+		fitting--
+	}
+	mustPublish(t, p, large[:fitting])
+	_, err := p.Publish(testContext(t), large[:fitting+1], PublishOptions{})
+	if !errors.Is(err, events.ErrEnvelopeTooLarge) {
+		t.Errorf("call with one event more than fits: got error %v, want %v", err, events.ErrEnvelopeTooLarge)
 	}
 
 	for _, env := range readWholeLog(t, l) {
@@ -241,6 +257,7 @@ func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
+
 	ctx, cancel := context.WithCancel(testContext(t))
 	result := make(chan error)
 	go func() {
@@ -253,14 +270,19 @@ func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 	if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("call canceled in the queue: got error %v, want %v and not %v", err, context.Canceled, events.ErrOutcomeUnknown)
 	}
+
 	if _, err := p.Publish(ctx, newFollows(2, 3), PublishOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("call with an ended context: got error %v, want %v", err, context.Canceled)
 	}
+
 	release()
 	mustPublish(t, p, newFollows(3, 4))
 	seen := countFollowers(readWholeLog(t, l))
-	if seen["1"]+seen["2"] != 0 || seen["3"] != 1 {
-		t.Errorf("events in the log: got %v, want only that of 3", seen)
+	if seen["1"] != 0 || seen["2"] != 0 {
+		t.Errorf("events of the canceled calls: got %d and %d in the log, want none", seen["1"], seen["2"])
+	}
+	if seen["3"] != 1 {
+		t.Errorf("event of the last call: got it %d times in the log, want once", seen["3"])
 	}
 }
 
@@ -270,6 +292,8 @@ func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
+
+	// The proxy holds back the first acknowledgement until passOn is closed.
 	acked, passOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	px.watchChunks(nil, func(chunk []byte) bool {
@@ -278,6 +302,7 @@ func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 		}
 		return false
 	})
+
 	l := mustOpenLog(t, Config{URL: px.url()})
 	p := newPublisher(t, l, PublisherOptions{})
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -286,6 +311,7 @@ func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 	if !errors.Is(err, events.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 		t.Errorf("call canceled in flight: got error %v, want %v and %v", err, events.ErrOutcomeUnknown, context.Canceled)
 	}
+
 	close(passOn)
 	mustPublish(t, p, newFollows(2, 3))
 	if seen := countFollowers(readWholeLog(t, l)); seen["1"] != 1 {
@@ -293,13 +319,16 @@ func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 	}
 }
 
-// With FailWhenFull, a call that does not fit into QueueBytes fails with ErrOverloaded at once.
+// TestFullQueueRejectsCalls checks that with FailWhenFull, a call that does not fit into QueueBytes
+// fails with ErrOverloaded at once.
 func TestFullQueueRejectsCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{FailWhenFull: true, QueueBytes: 1})
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer release()
+
 	calls := 0
 	for {
 		var overloaded bool
@@ -314,13 +343,14 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 			}
 		})
 
+		// Wait until the call is either in the queue or rejected.
 		for n := calls; n == calls; runtime.Gosched() {
 			p.mu.Lock()
 			n = len(p.queue)
 			p.mu.Unlock()
 			select {
 			case <-done:
-				n = -1
+				n = -1 // ends the loop
 			default:
 			}
 		}
@@ -330,6 +360,7 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 			if !overloaded {
 				t.Fatal("call with a blocked publisher: got a result, want ErrOverloaded")
 			}
+
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			queuedBytes := 0
@@ -354,26 +385,33 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 func TestFullQueueDelaysCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
-	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call still uses about 1 KiB
+
+	// Take the budget of the queue except for 2000 bytes. The first call still uses about 1 KiB.
+	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	_, err := p.Publish(ctx, newFollows(0, 100), PublishOptions{})
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("call that never fits: got error %v, want %v and not %v", err, context.DeadlineExceeded, events.ErrOutcomeUnknown)
 	}
+
 	p.queueBudget.Release(int64(p.opt.QueueBytes - 2000))
 	release()
 	mustPublish(t, p, newFollows(0, 100))
 }
 
-// Close waits for the calls in the queue and rejects new ones. It may be called again.
+// TestCloseWaitsForAcceptedCalls checks that Close waits for the calls in the queue and rejects new
+// ones, and that it may be called again.
 func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
 	results, wait := publishAsync(testContext(t), t, p, newFollows(1, 2), newFollows(2, 3))
+
+	// Start to close, and wait until the publisher knows that.
 	closed := make(chan error)
 	go func() { closed <- p.Close(context.Background()) }()
 	ctx := testContext(t)
@@ -390,6 +428,7 @@ func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	if _, err := p.Publish(ctx, newFollows(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("call during Close: got error %v, want %v", err, events.ErrClosed)
 	}
+
 	release()
 	wait()
 	if err := <-closed; err != nil {
@@ -398,6 +437,7 @@ func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	if len(results[0].EventIDs) != 1 || len(results[1].EventIDs) != 1 {
 		t.Errorf("accepted calls: got %+v, want one event id each", results)
 	}
+
 	if err := p.Close(ctx); err != nil {
 		t.Errorf("second Close: got error %v, want none", err)
 	}
@@ -406,13 +446,15 @@ func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	}
 }
 
-// A full log rejects events and keeps all old ones. It accepts events again when its limit is
-// raised, by a tool or by the configuration of the next start.
+// TestFullLogRejectsEventsAndKeepsOldOnes checks that a full log rejects events and keeps all old
+// ones. It accepts events again when its limit is raised, by a tool or by the configuration of the
+// next start.
 func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLog(t, Config{Dir: dir, MaxBytes: 100_000})
 	p := newPublisher(t, l, PublisherOptions{})
 	ctx := testContext(t)
+
 	accepted := 0
 	for ; ; accepted += 100 {
 		if accepted > 50_000 {
@@ -463,6 +505,8 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
+
+	// Once mute is true, the proxy holds back all answers of the server until speakAgain is closed.
 	speakAgain := make(chan struct{})
 	var mute atomic.Bool
 	px.watchChunks(nil, func([]byte) bool {
@@ -471,9 +515,11 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 		}
 		return false
 	})
+
 	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	mustPublish(t, p, newFollows(0, 1))
+
 	normalTimeout, normalRetryFor := p.attemptTimeout, p.retryFor
 	p.attemptTimeout, p.retryFor = 20*time.Millisecond, 100*time.Millisecond
 	mute.Store(true)
@@ -483,6 +529,7 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 		outcome <- err
 	}()
 
+	// Wait until the server has stored the envelope, whose acknowledgement does not arrive.
 	for ctx := testContext(t); ctx.Err() == nil; runtime.Gosched() {
 		p.mu.Lock()
 		n := len(p.queue)
@@ -499,10 +546,12 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 	if !errors.Is(queuedErr, events.ErrLogUnavailable) && !errors.Is(queuedErr, events.ErrOutcomeUnknown) {
 		t.Errorf("call that waited: got error %v, want %v or %v", queuedErr, events.ErrLogUnavailable, events.ErrOutcomeUnknown)
 	}
+
+	// Let the server answer again, and publish until the connection has recovered.
 	p.attemptTimeout, p.retryFor = normalTimeout, normalRetryFor
 	close(speakAgain)
 	mute.Store(false)
-	for n := 3; ; n++ { // until the connection has recovered
+	for n := 3; ; n++ {
 		if _, err := p.Publish(testContext(t), newFollows(n, n+1), PublishOptions{}); err == nil {
 			break
 		}
@@ -537,6 +586,7 @@ func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	for ctx := testContext(t); l.conn.state().up && ctx.Err() == nil; {
 		runtime.Gosched()
 	}
+
 	_, err := p.Publish(testContext(t), newFollows(0, 1), PublishOptions{})
 	if !errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("Publish without a server: got error %v, want %v and not %v", err, events.ErrLogUnavailable, events.ErrOutcomeUnknown)
@@ -558,12 +608,13 @@ func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	}
 }
 
-// Publish reports ErrRefused for an envelope that the server will never accept, and
-// ErrLogUnavailable if the stream is gone.
+// TestPublishReportsPermanentRejection checks that Publish reports ErrRefused for an envelope that
+// the server will never accept, and ErrLogUnavailable if the stream is gone.
 func TestPublishReportsPermanentRejection(t *testing.T) {
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	p := newPublisher(t, l, PublisherOptions{})
+
 	c := streamConfig(l.ID(), 1, -1)
 	c.MaxMsgSize = 500
 	if _, err := l.conn.js.UpdateStream(testContext(t), c); err != nil {
@@ -572,6 +623,7 @@ func TestPublishReportsPermanentRejection(t *testing.T) {
 	if _, err := p.Publish(testContext(t), newFollows(0, 100), PublishOptions{}); !errors.Is(err, events.ErrRefused) {
 		t.Errorf("Publish of an envelope that the server rejects: got error %v, want %v", err, events.ErrRefused)
 	}
+
 	if err := l.conn.js.DeleteStream(testContext(t), StreamName); err != nil {
 		t.Fatal(err)
 	}

@@ -56,13 +56,17 @@ func (p *memoryArchive) Repeats(context.Context, uint32) ([]events.Repeat, error
 	for _, env := range p.envs[:p.archivedLen] {
 		list = append(list, env.Repeated...)
 		for i := range env.Events {
-			ev, at := &env.Events[i], env.Events[i].Time
+			ev := &env.Events[i]
+			if ev.ID == "" {
+				continue
+			}
+			seenAt := ev.Time
 			if ev.Backfill {
-				at = env.Cursor.LastTime
+				seenAt = env.Cursor.LastTime
 			}
-			if ev.ID != "" {
-				list = append(list, events.Repeat{Key: events.RepeatKey(ev), Time: at}, events.Repeat{Key: events.ContentKey(ev), Time: at})
-			}
+			list = append(list,
+				events.Repeat{Key: events.RepeatKey(ev), Time: seenAt},
+				events.Repeat{Key: events.ContentKey(ev), Time: seenAt})
 		}
 	}
 
@@ -74,16 +78,18 @@ func (p *memoryArchive) Repeats(context.Context, uint32) ([]events.Repeat, error
 func (p *memoryArchive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.ArchiveReader, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.readCount++
-	at := 0
+	envs := p.envs[:p.archivedLen]
+	nextIndex := 0
 	if from.Seq > 0 {
-		i := slices.IndexFunc(p.envs[:p.archivedLen], func(e *events.Envelope) bool { return e.Seq() == from.Seq })
-		if i < 0 || from.LastTime != 0 && p.envs[i].Cursor.LastTime != from.LastTime || p.envs[i].Cursor.Log != from.Log {
+		i := slices.IndexFunc(envs, func(e *events.Envelope) bool { return e.Seq() == from.Seq })
+		if i < 0 || from.LastTime != 0 && envs[i].Cursor.LastTime != from.LastTime || envs[i].Cursor.Log != from.Log {
 			return nil, fmt.Errorf("%w: %+v", events.ErrRewritten, from)
 		}
-		at = i + 1
+		nextIndex = i + 1
 	}
-	return &memoryArchiveReader{archive: p, ctx: ctx, envs: p.envs[:p.archivedLen], nextIndex: at, kinds: kinds}, nil
+	return &memoryArchiveReader{archive: p, ctx: ctx, envs: envs, nextIndex: nextIndex, kinds: kinds}, nil
 }
 
 // memoryArchiveReader is a reader of a memoryArchive.
@@ -107,16 +113,20 @@ func (r *memoryArchiveReader) Next(ctx context.Context, maxBytes int) (envs []*e
 				return nil, err
 			}
 		}
-		last := r.nextIndex == len(r.envs)-1
-		if env.Kinds&r.kinds == 0 && len(env.Rejects) == 0 && r.kinds != events.AllKinds && !last {
+
+		// The archive leaves out envelopes without the kinds, except for its last one, which has a
+		// complete cursor.
+		isLast := r.nextIndex == len(r.envs)-1
+		hasKinds := r.kinds == events.AllKinds || env.Kinds&r.kinds != 0
+		if !hasKinds && len(env.Rejects) == 0 && !isLast {
 			continue
 		}
-		env = toArchivalEnvelope(env)
-		if last {
-			env.Cursor = r.envs[r.nextIndex].Cursor
+		archived := toArchivalEnvelope(env)
+		if isLast {
+			archived.Cursor = env.Cursor
 		}
-		envs = append(envs, env)
-		bytes += env.Bytes
+		envs = append(envs, archived)
+		bytes += archived.Bytes
 	}
 
 	if len(envs) == 0 {

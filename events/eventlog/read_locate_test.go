@@ -29,12 +29,13 @@ func TestLocateImplementsTableOfStates(t *testing.T) {
 	withoutArchive := with(func(b *boundary) { b.hasArchive, b.end = false, events.Cursor{Epoch: 1} })
 	otherTime := archived(50)
 	otherTime.LastTime++
-	for name, c := range map[string]struct {
-		boundary     boundary
-		cursor       events.Cursor
-		want         part
-		decoderStart uint64
-		err          error
+
+	for name, test := range map[string]struct {
+		boundary         boundary
+		cursor           events.Cursor
+		wantPart         part
+		wantDecoderStart uint64
+		wantErr          error
 	}{
 		"a cursor of the stream":                  {normal, stream(70, 60), inStream, 70, nil},
 		"one before the end of the archive":       {normal, stream(45, 35), inStream, 45, nil},
@@ -52,9 +53,15 @@ func TestLocateImplementsTableOfStates(t *testing.T) {
 		"in a stream without an archive":          {withoutArchive, stream(35, 30), inStream, 35, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := c.boundary.locate(c.cursor)
-			if !errors.Is(err, c.err) || err == nil && (o.part != c.want || o.decoderStart.Seq != c.decoderStart) {
-				t.Errorf("locate: got %+v and error %v, want part %d from %d and error %v", o, err, c.want, c.decoderStart, c.err)
+			got, err := test.boundary.locate(test.cursor)
+			if !errors.Is(err, test.wantErr) {
+				t.Fatalf("locate: got error %v, want %v", err, test.wantErr)
+			}
+			if err != nil {
+				return
+			}
+			if got.part != test.wantPart || got.decoderStart.Seq != test.wantDecoderStart {
+				t.Errorf("locate: got %+v, want part %d from %d", got, test.wantPart, test.wantDecoderStart)
 			}
 		})
 	}

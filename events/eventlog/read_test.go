@@ -63,6 +63,7 @@ func TestReaderReplacesIdleConsumer(t *testing.T) {
 	r := newReader(l, l.Start())
 	defer r.close()
 	readUntil(t, r, 3)
+
 	stream, err := l.fetchStream(testContext(t))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,8 @@ func TestReaderReplacesIdleConsumer(t *testing.T) {
 		if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 			t.Fatal(err)
 		}
-		r.lastRead, r.pullMessagesLeft = r.lastRead.Add(-consumerIdleTimeout), 0
+		r.lastRead = r.lastRead.Add(-consumerIdleTimeout)
+		r.pullMessagesLeft = 0
 		mustPublish(t, p, newFollows(3, 4))
 		readUntil(t, r, r.cur.Seq+1)
 	}
@@ -102,6 +104,8 @@ func TestReaderHandlesStatusMessages(t *testing.T) {
 	receive := func(code, text string) error {
 		return r.handleStatus(&nats.Msg{Subject: r.pullInbox(), Header: nats.Header{"Status": {code}, "Description": {text}}})
 	}
+
+	// These statuses end the current pull.
 	for _, s := range [][2]string{{"408", "Request Timeout"}, {"409", "Batch Completed"}, {"409", "Message Size Exceeds MaxBytes"}} {
 		r.pullMessagesLeft = 5
 		if err := receive(s[0], s[1]); err != nil || r.pullMessagesLeft != 0 {
@@ -109,12 +113,14 @@ func TestReaderHandlesStatusMessages(t *testing.T) {
 		}
 	}
 
+	// These statuses interrupt the reader.
 	for _, s := range [][2]string{{"409", "Consumer Deleted"}, {"409", "Leadership Change"}, {"503", ""}} {
 		if err := receive(s[0], s[1]); !errors.Is(err, errInterrupted) {
-			t.Errorf("%s %s: got error %v, want %v", s[0], s[1], err, errInterrupted)
+			t.Errorf("status %s %s: got error %v, want %v", s[0], s[1], err, errInterrupted)
 		}
 	}
 
+	// The reader has everything, so heartbeats do not interrupt it.
 	for range 3 * maxStuckHeartbeats {
 		if err := receive("100", "Idle Heartbeat"); err != nil {
 			t.Fatalf("heartbeat at the head: got error %v, want none", err)

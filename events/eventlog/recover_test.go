@@ -80,25 +80,27 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 		}
 	}
 
-	n := 0
+	ackedCount := 0
 	for seq := range acked {
-		n++
-		if n%(calls/(restarts+1)) == 0 && n < calls {
+		ackedCount++
+		if ackedCount%(calls/(restarts+1)) == 0 && ackedCount < calls {
 			if err := l.server.Restart(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Health(ctx); err != nil && !errors.Is(err, events.ErrLogUnavailable) { // the client may not be back yet
+			// The client may not be back yet.
+			if _, err := l.Health(ctx); err != nil && !errors.Is(err, events.ErrLogUnavailable) {
 				t.Fatal(err)
 			}
 		}
+
 		readUntil(seq)
 		if !read[seq] {
 			t.Fatalf("acknowledged envelope %d: got none, want one with one event", seq)
 		}
 	}
 
-	if n < calls-restarts {
-		t.Errorf("acknowledged calls: got %d, want at least %d", n, calls-restarts)
+	if ackedCount < calls-restarts {
+		t.Errorf("acknowledged calls: got %d, want at least %d", ackedCount, calls-restarts)
 	}
 	if err := l.Recover(ctx); err != nil {
 		t.Errorf("Recover of a healthy log: got error %v, want none", err)

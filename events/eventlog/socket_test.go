@@ -13,8 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestEmbeddedLogIsReadThroughItsSocket: another process reads the log of a running one, and cannot
-// once the process has closed the log.
+// TestEmbeddedLogIsReadThroughItsSocket checks that another process can read the log of a running
+// one, and cannot once the process has closed the log.
 func TestEmbeddedLogIsReadThroughItsSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -23,13 +23,14 @@ func TestEmbeddedLogIsReadThroughItsSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	socket := filepath.Join(dir, embedded.SocketFile)
 	other, err := eventlog.Open(ctx, eventlog.Config{Socket: socket, Existing: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if other.ID() != owner.ID() || other.Epoch() != owner.Epoch() {
-		t.Errorf("log %x of epoch %d, want %x of epoch %d", other.ID(), other.Epoch(), owner.ID(), owner.Epoch())
+		t.Errorf("log of the other process: got %x of epoch %d, want %x of epoch %d", other.ID(), other.Epoch(), owner.ID(), owner.Epoch())
 	}
 
 	const envelopes = 3
@@ -43,6 +44,7 @@ func TestEmbeddedLogIsReadThroughItsSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	hub := eventlog.NewHub(other, eventlog.HubOptions{})
 	hubCtx, stopHub := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -64,8 +66,9 @@ func TestEmbeddedLogIsReadThroughItsSocket(t *testing.T) {
 	if err := errors.Join(<-ended, other.Close(ctx), owner.Close(ctx)); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = eventlog.Open(ctx, eventlog.Config{Socket: socket, ConnectTimeout: time.Nanosecond})
 	if !errors.Is(err, events.ErrLogUnavailable) {
-		t.Errorf("opened after the owner has closed: %v, want %v", err, events.ErrLogUnavailable)
+		t.Errorf("Open after the owner has closed: got error %v, want %v", err, events.ErrLogUnavailable)
 	}
 }
