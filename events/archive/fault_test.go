@@ -143,7 +143,8 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
-// describeStoredContent returns everything that a reader of epoch 1 can learn from an archive, as text.
+// describeStoredContent returns the content of an archive, and the event ids that are stored for epoch
+// 1 or would be stored for a later epoch, as text.
 func describeStoredContent(t *testing.T, a *Archive) string {
 	t.Helper()
 	repeats, err := a.Repeats(t.Context(), 1)
@@ -154,8 +155,8 @@ func describeStoredContent(t *testing.T, a *Archive) string {
 }
 
 // crashAt interrupts a change before its nth operation, or after it if afterwards is true. It returns
-// false if the change has fewer operations. Then the archive must be in the state before the change or
-// after it, and the repeated change must succeed.
+// false if the change has fewer operations. In both cases the archive must then be in the state before
+// the change or after it, and a change that was lost must succeed when it is repeated.
 func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Context, *Archive) error, n int, afterwards bool) bool {
 	t.Helper()
 	ctx := t.Context()

@@ -199,7 +199,8 @@ func drawMessage(t *rapid.T) []byte {
 	return data
 }
 
-// testIDs are valid ids of all forms: numbers with and without 64 bits, UUIDs and other texts.
+// testIDs are valid ids of all forms: numbers that fit into 64 bits and larger ones, UUIDs and other
+// texts.
 var testIDs = []string{
 	"0", "1", "2", "18446744073709551615", "18446744073709551616", "007", "a", "b", "zoë", "A-1",
 	"00000000-0000-4000-8000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff", "FFFFFFFF-ffff-4fff-bfff-ffffffffffff",

@@ -295,8 +295,8 @@ func TestInterruptedMergeKeepsContent(t *testing.T) {
 	}
 }
 
-// describeContent returns everything that a reader after the end of an archive can learn from it, as
-// text.
+// describeContent returns the content of an archive, and the event ids that are stored for a reader at
+// its end, as text.
 func describeContent(t *testing.T, a *Archive) string {
 	t.Helper()
 	return describeArchive(t, a, mustReadRepeats(t, a))

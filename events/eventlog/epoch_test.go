@@ -133,6 +133,7 @@ func checkContinued(t *testing.T, whole, old []*events.Envelope, head events.Cur
 // error if a reader returned one of them.
 func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 	seen := map[string]events.Micros{}
+
 	// Repeats that were dropped before the epoch are not in the model, so it finds fewer repeats.
 	for _, env := range before {
 		for _, ev := range env.Events {

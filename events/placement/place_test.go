@@ -11,13 +11,13 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// drawNodes returns a generator of up to maxNodes nodes with different names, in up to zones zones
-// and with weights from 1 to maxWeight.
-func drawNodes(maxNodes, zones, maxWeight int) *rapid.Generator[[]Member] {
+// drawNodes returns a generator of 1 to maxNodes nodes with different names, which are in at most
+// maxZones zones and have weights from 1 to maxWeight.
+func drawNodes(maxNodes, maxZones, maxWeight int) *rapid.Generator[[]Member] {
 	node := rapid.Custom(func(t *rapid.T) Member {
 		return Member{
 			Name:   rapid.StringMatching(`[a-z0-9-]{1,12}`).Draw(t, "name"),
-			Zone:   fmt.Sprint("zone-", rapid.IntRange(1, zones).Draw(t, "zone")),
+			Zone:   fmt.Sprint("zone-", rapid.IntRange(1, maxZones).Draw(t, "zone")),
 			Weight: rapid.IntRange(1, maxWeight).Draw(t, "weight"),
 		}
 	})
