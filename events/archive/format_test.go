@@ -147,11 +147,19 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 			continue
 		}
 		prefix, _, _ := strings.Cut(name, "-")
+		compared := 0
 		for goldenName, golden := range b.objects {
-			if strings.HasPrefix(goldenName, prefix) && !bytes.Equal(golden, data) {
+			if !strings.HasPrefix(goldenName, prefix) {
+				continue
+			}
+			compared++
+			if !bytes.Equal(golden, data) {
 				t.Errorf("%s: got other bytes; a new version of the format needs another number, and the previous one must still be read",
 					goldenName)
 			}
+		}
+		if compared == 0 {
+			t.Errorf("%s: there is no golden file %s-*", name, prefix)
 		}
 	}
 }

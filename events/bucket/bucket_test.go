@@ -27,9 +27,9 @@ func TestDirectoryIsABucket(t *testing.T) {
 	checkConformance(t, b)
 }
 
-// TestCheckWritableNamesPathAndUser checks a directory in which this process may not write. The
-// error names the path of the directory.
-func TestCheckWritableNamesPathAndUser(t *testing.T) {
+// TestCheckWritableNamesPath checks a directory in which this process may not write. The error names
+// the path of the directory.
+func TestCheckWritableNamesPath(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)
 	if err != nil {
