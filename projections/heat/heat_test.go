@@ -15,10 +15,10 @@ const (
 	year   = 365 * day
 )
 
-// precision of the exact side, in bits.
+// precision is the precision of exact sums, in bits.
 const precision = 192
 
-// halvings are 2^(2^-1), 2^(2^-2), …
+// halvings has the roots 2^(2^-1), 2^(2^-2), and so on.
 var halvings = func() (list [120]*big.Float) {
 	x := exactly(2)
 	for i := range list {
@@ -30,14 +30,14 @@ var halvings = func() (list [120]*big.Float) {
 
 func exactly(n int64) *big.Float { return new(big.Float).SetPrec(precision).SetInt64(n) }
 
-// exactSum is mantissa · 2^exponent, where no exponent is too large for a [Sum] to be told from it.
+// exactSum is mantissa · 2^exponent, with a range and precision far above those of a [Sum].
 type exactSum struct {
 	mantissa *big.Float
 	exponent int64
 }
 
-// scaled is the mantissa for another exponent. A sum more than a thousand doublings below that one
-// becomes 0.
+// scaled returns the mantissa for another exponent. A sum more than a thousand doublings below that
+// exponent becomes 0.
 func (e exactSum) scaled(exponent int64) *big.Float {
 	if e.mantissa == nil || exponent-e.exponent > 1000 {
 		return exactly(0)
@@ -45,13 +45,14 @@ func (e exactSum) scaled(exponent int64) *big.Float {
 	return new(big.Float).SetMantExp(e.mantissa, int(e.exponent-exponent))
 }
 
-// add adds weight · 2^(at/halfLife), to well beyond 100 bits.
+// add adds weight · 2^(at/halfLife), exact to far more than 100 bits.
 func (e exactSum) add(weight uint32, at, halfLife int64) exactSum {
 	x := exactSum{exactly(int64(weight)), at / halfLife}
 	rest := big.NewInt(at % halfLife)
 	half := big.NewInt(halfLife)
 	for _, root := range &halvings {
-		if rest.Lsh(rest, 1); rest.Cmp(half) >= 0 {
+		rest.Lsh(rest, 1)
+		if rest.Cmp(half) >= 0 {
 			rest.Sub(rest, half)
 			x.mantissa.Mul(x.mantissa, root)
 		}
@@ -70,7 +71,7 @@ func (s Sum) cmp(other Sum) int {
 	return s.exact().scaled(exponent).Cmp(other.exact().scaled(exponent))
 }
 
-// tooSmall is by how much of itself, times 2^58, the exact value is above the sum.
+// tooSmall returns by how much the sum is below the exact value, as a fraction of that value times 2^58.
 func (s Sum) tooSmall(e exactSum) float64 {
 	exact := e.scaled(s.Exponent)
 	diff := exactly(0).Sub(exact, s.exact().scaled(s.Exponent))
@@ -78,6 +79,7 @@ func (s Sum) tooSmall(e exactSum) float64 {
 	return f
 }
 
+// TestScoresOfKnownSums checks sums that can be worked out by hand, and their scores.
 func TestScoresOfKnownSums(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -103,14 +105,17 @@ func TestScoresOfKnownSums(t *testing.T) {
 		{"the last of all times", Sum{}.Add(math.MaxUint32, math.MaxInt64, 1), Sum{math.MaxUint32 << 31, 1<<62 + 30}, math.MaxInt64 &^ 4095},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.got != c.want || c.got.Score() != c.score {
-				t.Errorf("%+v of score %d, want %+v of score %d", c.got, c.got.Score(), c.want, c.score)
+			if c.got != c.want {
+				t.Errorf("got the sum %+v, want %+v", c.got, c.want)
+			}
+			if c.got.Score() != c.score {
+				t.Errorf("got the score %d, want %d", c.got.Score(), c.score)
 			}
 		})
 	}
 }
 
-// drawHalfLife draws from 1 s to 10 years.
+// drawHalfLife draws a half-life from 1 s to 10 years.
 func drawHalfLife(t *rapid.T) int64 {
 	return rapid.OneOf(
 		rapid.SampledFrom([]int64{second, 3600 * second, day, 7 * day, 10 * year}),
@@ -133,29 +138,39 @@ func drawWeight(t *rapid.T) uint32 {
 	return rapid.OneOf(rapid.Uint32Range(1, 10), rapid.Uint32Min(1)).Draw(t, "weight")
 }
 
+// TestOneAdditionIsExactToFiftyEightBits checks that one addition is at most 2^-58 of its value too
+// small, and never too large.
 func TestOneAdditionIsExactToFiftyEightBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)
-		at, weight := drawTime(t, halfLife), drawWeight(t)
+		at := drawTime(t, halfLife)
+		weight := drawWeight(t)
 		s := Sum{}.Add(weight, at, halfLife)
 		if off := s.tooSmall(exactSum{}.add(weight, at, halfLife)); off < 0 || off >= 1 {
-			t.Fatalf("%d at %d, half-life %d: got %+v, too small by %g · 2^-58, want less than 1 · 2^-58", weight, at, halfLife, s, off)
+			t.Fatalf("%d at %d, half-life %d: got %+v, too small by %g · 2^-58, want less than 1 · 2^-58",
+				weight, at, halfLife, s, off)
 		}
 	})
 }
 
+// TestManyAdditionsStayNearExactSum checks that each addition adds at most 2^-58 to the error, and
+// that no addition lowers the sum or its score.
 func TestManyAdditionsStayNearExactSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)
 		var s, again Sum
 		var exact exactSum
 		for n := range rapid.IntRange(1, 100).Draw(t, "additions") {
-			at, weight := drawTime(t, halfLife), drawWeight(t)
+			at := drawTime(t, halfLife)
+			weight := drawWeight(t)
 			before := s
-			s, again = s.Add(weight, at, halfLife), again.Add(weight, at, halfLife)
+			s = s.Add(weight, at, halfLife)
+			again = again.Add(weight, at, halfLife)
 			exact = exact.add(weight, at, halfLife)
+
 			if off := s.tooSmall(exact); off < 0 || off >= float64(n+1) {
-				t.Fatalf("after %d additions, half-life %d: got %+v, too small by %g · 2^-58, want less than 1 · 2^-58 per addition", n+1, halfLife, s, off)
+				t.Fatalf("after %d additions, half-life %d: got %+v, too small by %g · 2^-58, want less than 1 · 2^-58 per addition",
+					n+1, halfLife, s, off)
 			}
 			if s != again {
 				t.Fatalf("the same additions: got %+v and %+v, want equal sums", s, again)
@@ -175,6 +190,7 @@ func checkForm(t *rapid.T, s Sum) {
 	if err != nil || decoded != s || len(b) > 19 {
 		t.Fatalf("decode % x: got %+v, error %v, want %+v in at most 19 bytes", b, decoded, err, s)
 	}
+
 	// score/4096 is the number of whole sixteenths of a doubling in the sum. The 16th power of the
 	// sum has no roots, so it can be compared exactly.
 	sixteenths := s.Score()/4096 - 16*s.Exponent
@@ -194,9 +210,11 @@ func TestScoreChangesAtEverySixteenth(t *testing.T) {
 		}
 		below, _ := x.Uint64()
 		for _, exponent := range []int64{0, 20_000} {
-			lo, hi := Sum{below, exponent}.Score(), Sum{below + 1, exponent}.Score()
+			lo := Sum{below, exponent}.Score()
+			hi := Sum{below + 1, exponent}.Score()
 			if lo != exponent*65536+(i-1)*4096 || hi != lo+4096 {
-				t.Errorf("step %d: got scores %d and %d, want %d and %d", i, lo, hi, exponent*65536+(i-1)*4096, exponent*65536+i*4096)
+				t.Errorf("step %d: got scores %d and %d, want %d and %d",
+					i, lo, hi, exponent*65536+(i-1)*4096, exponent*65536+i*4096)
 			}
 		}
 	}
@@ -206,7 +224,8 @@ func TestScoreChangesAtEverySixteenth(t *testing.T) {
 // per doubling.
 func TestScoreChangesSeldom(t *testing.T) {
 	const n = 100_000
-	s, changes := Sum{}.Add(1, 55*year, day), 0
+	s := Sum{}.Add(1, 55*year, day)
+	changes := 0
 	for i := range int64(n) {
 		next := s.Add(1, 55*year+i, day)
 		if next.Score() != s.Score() {
@@ -214,27 +233,32 @@ func TestScoreChangesSeldom(t *testing.T) {
 		}
 		s = next
 	}
+
 	if limit := int(16*math.Log2(n)) + 1; changes > limit || changes < limit/2 {
-		t.Errorf("%d changes in %d plays, at most %d expected", changes, n, limit)
+		t.Errorf("got %d changes in %d plays, want %d to %d", changes, n, limit/2, limit)
 	}
 }
 
+// TestRootsAreExact compares the tables of roots with roots of 192 bits.
 func TestRootsAreExact(t *testing.T) {
 	for k := range roots {
 		root := halvings[4*k+3] // 2^(1/16^(k+1))
 		x := new(big.Float).SetPrec(precision).SetUint64(1 << 63)
 		for i, got := range roots[k] {
 			if want, _ := x.Uint64(); got != want {
-				t.Errorf("roots[%d][%d] is %#x, want %#x", k, i, got, want)
+				t.Errorf("roots[%d][%d]: got %#x, want %#x", k, i, got, want)
 			}
 			x.Mul(x, root)
 		}
 	}
 }
 
+// TestExp2StaysBelowTwo checks that exp2 returns numbers from 1 up to 2, in rising order.
 func TestExp2StaysBelowTwo(t *testing.T) {
 	last := uint64(0)
-	for _, fraction := range []uint64{0, 1, 1 << 39, 1<<40 - 1, 1 << 40, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1<<40, math.MaxUint64} {
+	for _, fraction := range []uint64{
+		0, 1, 1 << 39, 1<<40 - 1, 1 << 40, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1<<40, math.MaxUint64,
+	} {
 		got := exp2(fraction)
 		if got < 1<<63 || got < last {
 			t.Errorf("exp2(%#x): got %#x, want at least %#x and the result before, %#x", fraction, got, uint64(1)<<63, last)
@@ -248,14 +272,18 @@ func TestExp2StaysBelowTwo(t *testing.T) {
 func TestLaterCountsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)
-		at, weight := drawTime(t, halfLife), drawWeight(t)
-		now, later := Sum{}.Add(weight, at, halfLife), Sum{}.Add(weight, at+1, halfLife)
+		at := drawTime(t, halfLife)
+		weight := drawWeight(t)
+		now := Sum{}.Add(weight, at, halfLife)
+		later := Sum{}.Add(weight, at+1, halfLife)
 		if later.cmp(now) < 0 {
 			t.Fatalf("got %+v at %d and %+v a microsecond later, want no lower sum", now, at, later)
 		}
 	})
 }
 
+// FuzzDecode checks that a row that decodes encodes to the same bytes, and that sums have the form
+// that Add makes.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []Sum{{}, {1 << 62, 0}, {1<<63 - 1, maxExponent}, Sum{}.Add(3, 55*year, day)} {
 		f.Add(s.Append(nil))
@@ -274,6 +302,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
+
 		if again := s.Append(nil); !bytes.Equal(again, b) {
 			t.Errorf("encode the decoded sum: got % x, want % x", again, b)
 		}
@@ -286,6 +315,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// TestDecodeRefuses checks that rows that Append never makes are refused.
 func TestDecodeRefuses(t *testing.T) {
 	for _, b := range [][]byte{
 		nil,
@@ -299,7 +329,7 @@ func TestDecodeRefuses(t *testing.T) {
 		bytes.Repeat([]byte{0xff}, 12),
 	} {
 		if s, err := Decode(b); err == nil {
-			t.Errorf("% x decodes to %+v, want an error", b, s)
+			t.Errorf("decode % x: got %+v, want an error", b, s)
 		}
 	}
 }

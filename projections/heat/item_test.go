@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestItemRoundTrip checks that an item is decoded as it was encoded, with its score.
 func TestItemRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := Item{Sum: Sum{}.Add(rapid.Uint32Min(1).Draw(t, "weight"), rapid.Int64Min(0).Draw(t, "at"), 1_000_000)}
@@ -16,6 +17,7 @@ func TestItemRoundTrip(t *testing.T) {
 			want = rapid.Int64().Draw(t, "score")
 			h = Item{HasGivenScore: true, GivenScore: want}
 		}
+
 		row := h.Append([]byte("before"))[len("before"):]
 		decoded, err := DecodeItem(row)
 		if err != nil || decoded != h || decoded.Score() != want {
@@ -24,6 +26,7 @@ func TestItemRoundTrip(t *testing.T) {
 	})
 }
 
+// TestImpossibleItems checks that rows that Append never makes are refused.
 func TestImpossibleItems(t *testing.T) {
 	for _, row := range [][]byte{
 		nil,
