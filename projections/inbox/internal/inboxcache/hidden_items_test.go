@@ -116,17 +116,17 @@ func TestHiddenItemsAreThoseOfTheView(t *testing.T) {
 // TestHiddenItemsAreLearnedOnce shows that the second page of a reader finds the items that the
 // first one has learned, and no others.
 func TestHiddenItemsAreLearnedOnce(t *testing.T) {
-	c := learned(querycache.New(1<<20), 1)
-	if cached, wanted := c.HiddenItems(name(0), 1); cached != nil || !wanted {
+	c := newCacheOfEmptyOutboxes(querycache.New(1<<20), 1)
+	if cached, wanted := c.HiddenItems(readerID(0), 1); cached != nil || !wanted {
 		t.Fatalf("first page: cached %v, wanted %v; want none, and wanted", cached, wanted)
 	}
 	hidden := make([]string, MaxHiddenItems)
 	for i := range hidden {
 		hidden[i] = fmt.Sprint("hidden", i)
 	}
-	c.LearnHiddenItems(name(0), 1, c.NewHiddenItems(slices.Clone(hidden)))
+	c.LearnHiddenItems(readerID(0), 1, c.NewHiddenItems(slices.Clone(hidden)))
 
-	cached, wanted := c.HiddenItems(name(0), 1)
+	cached, wanted := c.HiddenItems(readerID(0), 1)
 	if cached == nil || wanted {
 		t.Fatalf("second page: cached %v, wanted %v; want items that are not wanted again", cached, wanted)
 	}
@@ -158,9 +158,9 @@ func TestItemsOfEqualHashesAreDistinct(t *testing.T) {
 // TestNobodyWithoutInboxIsRemembered shows that readers who have no inbox take no memory.
 func TestNobodyWithoutInboxIsRemembered(t *testing.T) {
 	shared := querycache.New(1 << 20)
-	c := learned(shared, 0)
-	c.LearnHiddenItems(name(7), 1, c.NewHiddenItems([]string{"i1"}))
-	if cached, wanted := c.HiddenItems(name(7), 1); cached != nil || wanted {
+	c := newCacheOfEmptyOutboxes(shared, 0)
+	c.LearnHiddenItems(readerID(7), 1, c.NewHiddenItems([]string{"i1"}))
+	if cached, wanted := c.HiddenItems(readerID(7), 1); cached != nil || wanted {
 		t.Errorf("cached %v, wanted %v; want neither", cached, wanted)
 	}
 	if bytes := shared.Stats().Bytes; bytes != 0 {
