@@ -22,20 +22,27 @@ func TestGenerationsFileKeepsItsFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fs := vfs.NewMem()
 	g := Generations{Version: 1, Live: 12, Previous: 11}
 	if err := WriteGenerations(fs, "", g); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := ReadFile(fs, GenerationsFile)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%v\n%s, want\n%s", err, got, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("got the file\n%s\nwant\n%s", got, want)
 	}
 	if read, found, err := ReadGenerations(fs, ""); err != nil || !found || read != g {
 		t.Errorf("got %+v, found %v, error %v, want %+v", read, found, err, g)
 	}
 }
 
+// TestImpossibleGenerationsAreReported checks that a file that is damaged, or of a later program,
+// is an error.
 func TestImpossibleGenerationsAreReported(t *testing.T) {
 	for text, corrupt := range map[string]bool{
 		"":                                  true,
@@ -73,6 +80,8 @@ func TestHighestGenerationIsLiveWithoutFile(t *testing.T) {
 	}
 }
 
+// TestRemoveStaleKeepsGenerationsInUse checks that RemoveStale removes other generations than the
+// live and the previous one or, if it is told to, temporary directories.
 func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	fs := vfs.NewMem()
 	for _, name := range []string{"000001", "000002", "000003", "000004", "shadow-000003", "other"} {
@@ -80,6 +89,7 @@ func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	g := Generations{Live: 3, Previous: 2}
 	if removed, err := RemoveStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
 		t.Errorf("got removed %v, error %v, want generations 1 and 4", removed, err)
@@ -87,10 +97,11 @@ func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	if removed, err := RemoveStale(fs, "p", g, true); err != nil || !slices.Equal(removed, []string{"shadow-000003"}) {
 		t.Errorf("got removed %v, error %v, want the temporary directory", removed, err)
 	}
+
 	left, _ := fs.List("p")
 	slices.Sort(left)
-	if strings.Join(left, " ") != "000002 000003 other" {
-		t.Errorf("got the directories %v, want generations 2 and 3 and other", left)
+	if want := "000002 000003 other"; strings.Join(left, " ") != want {
+		t.Errorf("got the directories %v, want %s", left, want)
 	}
 }
 
@@ -105,7 +116,10 @@ func TestGenerationsSurvivePowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var allowed []Generations
-	cuts, random := 0, rand.New(rand.NewPCG(1, 2))
+	cuts := 0
+	random := rand.New(rand.NewPCG(1, 2))
+
+	// checkCut reads the file as a power cut at this moment would leave it.
 	checkCut := func(unsynced int) {
 		t.Helper()
 		cuts++
@@ -122,6 +136,7 @@ func TestGenerationsSurvivePowerCut(t *testing.T) {
 		}
 		return nil
 	}))
+
 	last := Generations{Live: 1}
 	for n := uint32(2); n < 6; n++ {
 		next := Generations{Live: n, Previous: n - 1}

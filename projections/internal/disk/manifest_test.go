@@ -66,8 +66,12 @@ func readManifest(t *testing.T, fs vfs.FS) (string, []byte) {
 func copyWithManifest(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
-	if ok, err := vfs.Clone(store, fs, "db", "db"); !ok || err != nil {
+	ok, err := vfs.Clone(store, fs, "db", "db")
+	if err != nil {
 		t.Fatal(err)
+	}
+	if !ok {
+		t.Fatal("got no copy of the directory db, want one")
 	}
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -95,12 +99,15 @@ func TestDamagedManifestIsReported(t *testing.T) {
 	if records < 5 || end != len(whole) {
 		t.Fatalf("got %d records in the first %d bytes, want at least 5 in all %d bytes", records, end, len(whole))
 	}
-	last := len(whole) // will be the offset of the last record
+
+	// Find the offset of the last record.
+	last := len(whole)
 	for n := records; n == records; n, _ = wholeRecords(whole[:last]) {
 		last--
 	}
 	_, last = wholeRecords(whole[:last])
 
+	// Damage each byte before it.
 	openedByPebble := 0
 	for at := range last {
 		damaged := bytes.Clone(whole)
@@ -122,11 +129,14 @@ func TestDamagedManifestIsReported(t *testing.T) {
 	}
 	t.Logf("of %d damaged manifests Pebble opens %d", last, openedByPebble)
 
+	// Cut the last record anywhere.
 	for size := last; size <= len(whole); size++ {
 		if err := CheckManifest(copyWithManifest(t, store, name, whole[:size]), "db"); err != nil {
 			t.Errorf("torn after %d of %d bytes: got error %v, want none", size, len(whole), err)
 		}
 	}
+
+	// Cut everything after the first record.
 	_, first := wholeChunkEnd(whole)
 	for size := range first + manifestHeader {
 		if err := CheckManifest(copyWithManifest(t, store, name, whole[:size]), "db"); !errors.Is(err, projections.ErrCorrupt) {
@@ -141,8 +151,8 @@ func wholeChunkEnd(content []byte) (kind byte, end int) {
 	return kind, end
 }
 
-// TestManifestWithoutSecondRecordIsReported also shows the reason: Pebble opens such a store and
-// does not show rows that it has.
+// TestManifestWithoutSecondRecordIsReported shows why [CheckManifest] demands a second record: Pebble
+// opens a store without it, and does not show rows that the store has.
 func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	store := newReopenedStore(t)
 	name, whole := readManifest(t, store)
@@ -159,6 +169,8 @@ func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
+	// Count the rows that Pebble shows.
 	rows := 0
 	it, err := db.NewIter(nil)
 	if err != nil {
@@ -170,8 +182,9 @@ func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Logf("of the 5 rows of the first time Pebble shows %d", rows)
 	if rows == 5 {
-		t.Error("Pebble shows all rows, so CheckManifest need no longer look for the second record")
+		t.Errorf("got all %d rows from Pebble, want fewer; CheckManifest need no longer demand a second record", rows)
 	}
 }
