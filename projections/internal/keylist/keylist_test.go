@@ -5,24 +5,26 @@ import (
 	"testing"
 )
 
-// TestKeyListReturnsWhatWasAdded: keys come back as they were, the empty one too, also from a list
-// that is used again.
+// TestKeyListReturnsWhatWasAdded checks that a list returns the keys that were added, including the
+// empty one, and that it can be used again.
 func TestKeyListReturnsWhatWasAdded(t *testing.T) {
-	const name = "a walk"
+	const text = "a key"
 	var l List
 	for range 3 {
 		l.Reset()
 		for i := range 300 {
-			l.Add(fmt.Append(nil, name[:min(len(name), i)]))
+			l.Add(fmt.Append(nil, text[:min(len(text), i)]))
 		}
-		// What is appended to a key is not written into the next.
+
+		// An append to a key must not change the next key.
 		_ = append(l.At(1), "overwritten"...)
+
 		if l.Len() != 300 {
-			t.Fatalf("%d keys of 300", l.Len())
+			t.Fatalf("got %d keys, want 300", l.Len())
 		}
 		for i := range 300 {
-			if got := string(l.At(i)); got != name[:min(len(name), i)] {
-				t.Errorf("key %d is %q", i, got)
+			if got, want := string(l.At(i)), text[:min(len(text), i)]; got != want {
+				t.Errorf("key %d: got %q, want %q", i, got, want)
 			}
 		}
 	}
