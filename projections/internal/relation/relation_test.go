@@ -35,12 +35,12 @@ func TestFactsDecideWhetherAndSinceWhenARelationHolds(t *testing.T) {
 		row := test.facts.AppendRow(nil)
 		if test.facts == (Facts{}) {
 			if len(row) != 0 {
-				t.Errorf("the zero facts have the row %x", row)
+				t.Errorf("got the row %x of the zero facts, want no bytes", row)
 			}
 			continue
 		}
 		if got, err := Decode("relation", row); err != nil || got != test.facts {
-			t.Errorf("%+v: decoded as %+v, %v", test.facts, got, err)
+			t.Errorf("%+v: decoded as %+v, error %v, want the same", test.facts, got, err)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestDecodeRejectsRowsThatNobodyWrites(t *testing.T) {
 	}
 	for _, row := range rows {
 		if f, err := Decode("relation", row); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("%x: decoded as %+v, %v", row, f, err)
+			t.Errorf("row %x: got %+v, error %v, want %v", row, f, err, projections.ErrCorrupt)
 		}
 	}
 }
