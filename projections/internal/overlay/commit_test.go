@@ -26,6 +26,7 @@ func TestCommitsShareMemtables(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	var o Overlay
 	o.Init(db, 0, nil)
 	for n := range uint64(commits) {
@@ -40,6 +41,7 @@ func TestCommitsShareMemtables(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
+
 	// If Pebble flushes a commit by itself, it also flushes the memtable before it, so there are
 	// two per commit.
 	if n := flushed.Load(); n == 0 || n > commits*2/3 {

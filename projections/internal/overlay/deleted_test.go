@@ -44,11 +44,11 @@ func TestDeletedRowsAreForgotten(t *testing.T) {
 		}
 		o.ForgetDeleted()
 		if atLeast := len(o.data) + len(o.spareData); o.Memory() < atLeast {
-			t.Fatalf("Memory is %d, and the rows and the spare buffer take %d bytes", o.Memory(), atLeast)
+			t.Fatalf("got Memory %d, want at least the %d bytes of the rows and the spare buffer", o.Memory(), atLeast)
 		}
 	}
 	if len(o.spareData) == 0 {
-		t.Error("no spare buffer was ever filled")
+		t.Error("got an empty spare buffer, want one that was filled")
 	}
 
 	got := map[string]string{}
@@ -63,12 +63,13 @@ func TestDeletedRowsAreForgotten(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
+
 	for key, value := range want {
 		if found, ok, err := o.Get([]byte(key)); err != nil || !ok || string(found) != value {
 			t.Errorf("%s: got %q, %v, %v, want %q", key, found, ok, err, value)
 		}
 	}
 	if len(o.rows) > written/10 {
-		t.Errorf("%d rows are in memory, of which %d exist", len(o.rows), len(want))
+		t.Errorf("got %d rows in memory, of which %d exist, want at most %d", len(o.rows), len(want), written/10)
 	}
 }

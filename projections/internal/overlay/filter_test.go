@@ -14,15 +14,16 @@ func TestBlockFilterNeverExcludesAddedKeys(t *testing.T) {
 	f := newBlockFilter(2 * keys)
 	hash := func(n uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, n)) }
 	if !f.excludes(hash(0)) {
-		t.Error("an empty filter does not exclude a key")
+		t.Error("empty filter: got a key that is not excluded, want all keys excluded")
 	}
+
 	for n := range uint64(keys) {
 		f.add(hash(n))
 	}
 	falsePositives := 0
 	for n := range uint64(keys) {
 		if f.excludes(hash(n)) {
-			t.Fatalf("key %d is excluded although it was added", n)
+			t.Fatalf("key %d was added and is excluded, want it not excluded", n)
 		}
 		if !f.excludes(hash(keys + n)) {
 			falsePositives++

@@ -50,7 +50,8 @@ func openTestDB(t testing.TB) *pebble.DB {
 	t.Helper()
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, MemTableSize: 32 << 20,
-		CacheSize: 256 << 20, Logger: silentLogger{}, Merger: &pebble.Merger{Name: "join", Merge: func(_, value []byte) (pebble.ValueMerger, error) {
+		CacheSize: 256 << 20, Logger: silentLogger{},
+		Merger: &pebble.Merger{Name: "join", Merge: func(_, value []byte) (pebble.ValueMerger, error) {
 			return &joinMerger{bytes.Clone(value)}, nil
 		}},
 	})
@@ -84,13 +85,15 @@ func newTestKeys(n int) [][]byte {
 func TestOverlayShowsWhatBatchShows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		db, want := openTestDB(t), openTestDB(t)
+		db := openTestDB(t)
+		want := openTestDB(t)
 		batch := want.NewIndexedBatch()
 		var o Overlay
 		o.Init(db, r.IntN(3)*5000, joinValues)
 		var flushing []<-chan struct{}
 		keys := newTestKeys(40 + r.IntN(200))
 		key := func() []byte { return keys[r.IntN(len(keys))] }
+
 		for step := range 3000 {
 			switch r.IntN(20) {
 			default:
@@ -98,13 +101,15 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 				got, ok, err := o.Get(k)
 				value, closer, wantErr := batch.Get(k)
 				if err != nil || ok != (wantErr == nil) || !bytes.Equal(got, value) {
-					t.Fatalf("seed %d, step %d: get %x: %x %v %v, want %x %v", seed, step, k, got, ok, err, value, wantErr)
+					t.Fatalf("seed %d, step %d: get %x: got %x, a row: %v, error %v, want %x, error %v",
+						seed, step, k, got, ok, err, value, wantErr)
 				}
 				if wantErr == nil {
 					_ = closer.Close()
 				}
 			case 0, 1, 2, 3, 4, 5:
-				k, value := key(), bytes.Repeat([]byte{byte(r.IntN(3))}, r.IntN(40)*r.IntN(2)*r.IntN(60))
+				k := key()
+				value := bytes.Repeat([]byte{byte(r.IntN(3))}, r.IntN(40)*r.IntN(2)*r.IntN(60))
 				o.Set(k, value)
 				_ = batch.Set(k, value, nil)
 			case 6, 7, 8, 9:
@@ -112,7 +117,8 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 				o.Delete(k)
 				_ = batch.Delete(k, nil)
 			case 12, 13, 14:
-				k, value := key(), fmt.Appendf(nil, "%04d.", step)[:r.IntN(6)]
+				k := key()
+				value := fmt.Appendf(nil, "%04d.", step)[:r.IntN(6)]
 				o.Merge(k, value)
 				_ = batch.Merge(k, value, nil)
 			case 15:
@@ -147,10 +153,13 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 					t.Fatal(err)
 				}
 				batch = want.NewIndexedBatch()
+
+				// The database may change between commits, and a flush may end.
 				switch r.IntN(6) {
 				case 0, 1:
 					flushed := beginFlush(t, &o)
-					if flushing = append(flushing, flushed); r.IntN(2) == 0 {
+					flushing = append(flushing, flushed)
+					if r.IntN(2) == 0 {
 						<-flushed
 					}
 				case 2: // a flush that Pebble begins by itself, because a memtable is full
@@ -204,12 +213,18 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	compareRow := func(move string, ok, wantOK bool) {
 		t.Helper()
-		if ok != wantOK || (ok && (!bytes.Equal(it.Key(), want.Key()) || !bytes.Equal(it.Value(), want.Value()))) {
+		if ok != wantOK {
 			t.Fatalf("%s in %x–%x: got a row: %v, want a row: %v with key %x", move, lower, upper, ok, wantOK, want.Key())
 		}
+		if ok && (!bytes.Equal(it.Key(), want.Key()) || !bytes.Equal(it.Value(), want.Value())) {
+			t.Fatalf("%s in %x–%x: got the row %x = %x, want %x = %x",
+				move, lower, upper, it.Key(), it.Value(), want.Key(), want.Value())
+		}
 	}
+
 	compareRow("first", it.Next(), want.First())
 	for want.Valid() {
 		compareRow("next", it.Next(), want.Next())
@@ -218,6 +233,7 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	for want.Valid() {
 		compareRow("next after seek", it.Next(), want.Next())
 	}
+
 	if err := errors.Join(it.Close(), want.Close()); err != nil || scans.Open() != 0 {
 		t.Fatalf("close: got error %v and %d open iterators, want none", err, scans.Open())
 	}
@@ -231,27 +247,33 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	o.Init(db, 1<<20, nil)
 	defer o.Close()
 	keys := newTestKeys(4)
+
 	o.Set(keys[0], []byte("same"))
 	if err := o.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := o.Get(keys[2]); ok || err != nil { // now the overlay knows that the row does not exist
-		t.Fatalf("missing row: got %v, error %v", ok, err)
+
+	// From now on, the overlay knows that this row does not exist.
+	if _, ok, err := o.Get(keys[2]); ok || err != nil {
+		t.Fatalf("missing row: got a row: %v, error %v, want neither", ok, err)
 	}
+
 	o.Set(keys[0], []byte("same"))
 	for i := range 100 {
 		o.Set(keys[1], []byte(fmt.Sprint(i)))
 		o.Set(keys[2], []byte("here"))
 		o.Delete(keys[2])
 	}
+
 	if len(o.dirty) != 2 || o.dirtyBytes != 2*nodeBytes+len(keys[1])+len("99")+len(keys[2]) {
 		t.Errorf("got %d dirty rows of %d bytes, want the two rows that were set and deleted", len(o.dirty), o.dirtyBytes)
 	}
+
 	if err := o.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	if n := o.batch.Count(); n != 1 {
-		t.Errorf("the commit wrote %d rows, want 1", n)
+		t.Errorf("got %d rows written by the commit, want 1", n)
 	}
 }
 
@@ -267,6 +289,7 @@ func BenchmarkOverlay(b *testing.B) {
 		n := r.IntN(50_000)
 		return fmt.Appendf(appendPrefix(dst, events.Shard(n%events.NumShards), 0x11), "%08d", n)
 	}
+
 	value := make([]byte, 8)
 	b.Run("overlay", func(b *testing.B) {
 		var o Overlay
@@ -351,6 +374,7 @@ func TestReadRowsStayInMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			// readRows reads rows and returns how many of them were not in memory.
 			readRows := func(from, to int) uint64 {
 				var n uint64
@@ -359,28 +383,33 @@ func TestReadRowsStayInMemory(t *testing.T) {
 						n++
 					}
 					if _, ok, err := o.Get(key(0x11, i)); err != nil || !ok {
-						t.Fatalf("row %d: got %v, error %v", i, ok, err)
+						t.Fatalf("row %d: got a row: %v, error %v, want the row", i, ok, err)
 					}
 				}
 				return n
 			}
+
 			for i := range 2 * rowCount {
 				o.Set(key(0x11, i), []byte("value"))
 			}
 			if err := o.Commit(); err != nil {
 				t.Fatal(err)
 			}
+
+			// The rows that are read first stay in memory, or not, while many others are written.
 			o.Reset()
 			readRows(0, rowCount)
 			write(200_000)
 			if n := readRows(0, rowCount); (n == 0) != test.wantAll || (n == rowCount) != test.wantNone {
-				t.Errorf("%d of %d rows were not in memory", n, rowCount)
+				t.Errorf("got %d of %d rows that were not in memory, want none: %v, want all: %v",
+					n, rowCount, test.wantAll, test.wantNone)
 			}
+
 			write(20_000)
 			readRows(rowCount, rowCount+200)
 			write(20_000)
 			if n := readRows(rowCount, rowCount+200); n != 0 {
-				t.Errorf("%d of the 200 rows that were read last were not in memory, want 0", n)
+				t.Errorf("got %d of the 200 rows that were read last not in memory, want 0", n)
 			}
 		})
 	}

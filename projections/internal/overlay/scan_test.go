@@ -21,6 +21,7 @@ func TestClosedScansAreReused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	scans := Scans{MaxIdle: 1}
 	scanOneRow := func(lower, upper string) *pebble.Iterator {
 		t.Helper()
@@ -34,9 +35,12 @@ func TestClosedScansAreReused(t *testing.T) {
 		}
 		return it
 	}
+
 	if first, second := scanOneRow("b", "c"), scanOneRow("a", "b"); first != second {
 		t.Error("a scan created an iterator, want the idle one")
 	}
+
+	// Of two closed scans, one iterator is kept.
 	open := []*Scan{scans.Scan(db, nil, nil), scans.Scan(db, nil, nil), scans.Scan(db, nil, nil)}
 	for _, s := range open[:2] {
 		if err := s.Close(); err != nil {
@@ -46,6 +50,7 @@ func TestClosedScansAreReused(t *testing.T) {
 	if len(scans.idle) != 1 || scans.Open() != 1 {
 		t.Errorf("got %d idle iterators and %d open scans, want 1 and 1", len(scans.idle), scans.Open())
 	}
+
 	scans.Drop()
 	if err := open[2].Close(); err != nil || len(scans.idle) != 0 {
 		t.Errorf("close after Drop: got error %v and %d idle iterators, want none", err, len(scans.idle))
@@ -73,6 +78,7 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	first, last, dirty := appendPrefix(nil, 1, 1), appendPrefix(nil, 3, 1), appendPrefix(nil, 2, 1)
 	for _, key := range [][]byte{first, last} {
 		if err := db.Set(key, make([]byte, 64<<10), pebble.NoSync); err != nil {
@@ -95,14 +101,14 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 		}
 		failing = false
 		if it.SeekGE(first) || it.Next() || it.SeekGE(dirty) {
-			t.Errorf("%s: the iterator moved to %x after an error", name, it.Key())
+			t.Errorf("%s: the iterator moved to %x after an error, want no row", name, it.Key())
 		}
 		if err := it.Close(); !errors.Is(err, errorfs.ErrInjected) {
-			t.Errorf("%s: expected the error of the seek, got %v", name, err)
+			t.Errorf("%s: got error %v from Close, want %v of the seek", name, err, errorfs.ErrInjected)
 		}
 	}
 	if len(scans.idle) > 0 {
-		t.Error("an iterator that has failed is kept for the next scan")
+		t.Error("an iterator that has failed is kept for the next scan, want it closed")
 	}
 }
 
@@ -130,6 +136,7 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	const rows = 40
 	key := func(i int) []byte { return appendPrefix(nil, events.Shard(i), 1) }
 	for i := range rows {
@@ -142,6 +149,7 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 	}
 
 	failed := 0
+
 	for n := 1; n < 2*rows; n++ {
 		var f Finder
 		readsLeft = n
@@ -152,7 +160,7 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 				value, ok, err = f.Find(db, key(i))
 			}
 			if err != nil || !ok || value[0] != byte(i) {
-				t.Errorf("read %d fails: row %d: got %v, error %v, want the row", n, i, ok, err)
+				t.Errorf("read %d fails: row %d: got a row: %v, error %v, want the row", n, i, ok, err)
 			}
 		}
 		f.Close()

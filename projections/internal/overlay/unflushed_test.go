@@ -26,18 +26,21 @@ func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 		t.Helper()
 		for n := from; n < to; n++ {
 			if excludes(tag, n) {
-				t.Fatalf("%s: key %d of tag %x is excluded, but may be in a memtable", when, n, tag)
+				t.Fatalf("%s: key %d of tag %x is excluded, want it not excluded, because it may be in a memtable", when, n, tag)
 			}
 		}
 	}
+
+	// Keys that were written are not excluded.
 	if !excludes(lookedUp, 0) {
-		t.Error("a key is not excluded before anything was written")
+		t.Error("before any write: got a key that is not excluded, want all keys excluded")
 	}
 	write(lookedUp, 0, keys)
 	write(notYetLookedUp, 0, 1)
 	checkNotExcluded("written", lookedUp, 0, keys)
 	checkNotExcluded("written before its tag was looked up", notYetLookedUp, 0, 1)
 
+	// Neither are they while a flush, or two, are running. Most others are excluded.
 	u.flushStarted()
 	write(lookedUp, keys, 2*keys)
 	checkNotExcluded("while it is flushed", lookedUp, 0, 2*keys)
@@ -51,27 +54,31 @@ func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 		}
 	}
 	if falsePositives > keys/100 {
-		t.Errorf("%d of %d keys that were not written are not excluded, want at most %d", falsePositives, keys, keys/100)
-	}
-	write(lookedUp, 3*keys, 3*keys+1)
-	u.flushEnded()
-	checkNotExcluded("after the flush was begun", lookedUp, 3*keys, 3*keys+1)
-	if !excludes(lookedUp, 0) || !excludes(notYetLookedUp, 0) {
-		t.Error("keys are not excluded after they were flushed")
+		t.Errorf("got %d of %d unwritten keys that are not excluded, want at most %d", falsePositives, keys, keys/100)
 	}
 
+	// A flush that has ended excludes the keys from before it, but not those from after its
+	// beginning.
+	write(lookedUp, 3*keys, 3*keys+1)
+	u.flushEnded()
+	checkNotExcluded("written after the flush began", lookedUp, 3*keys, 3*keys+1)
+	if !excludes(lookedUp, 0) || !excludes(notYetLookedUp, 0) {
+		t.Error("after the flush: got a key that is not excluded, want both excluded")
+	}
+
+	// A repair and range deletes may write any key, so they exclude fewer keys.
 	u.recordUnknownWrites()
 	checkNotExcluded("after a repair", notYetLookedUp, 0, 10)
 	u.flushStarted()
 	u.flushEnded()
 	u.recordRangeDelete(keyRange{key(notYetLookedUp, 0), key(notYetLookedUp, 5)})
 	if !excludes(lookedUp, 0) {
-		t.Error("a key is not excluded after a range of another tag was deleted")
+		t.Error("after a range of another tag was deleted: got a key that is not excluded, want it excluded")
 	}
 	checkNotExcluded("in a range", notYetLookedUp, 0, 5)
 	u.recordRangeDelete(keyRange{key(lookedUp, 0), key(notYetLookedUp, 5)})
 	if excludes(lookedUp, 0) {
-		t.Error("a key is excluded after a range of two tags was deleted")
+		t.Error("after a range of two tags was deleted: got a key that is excluded, want it not excluded")
 	}
 }
 
