@@ -71,6 +71,7 @@ func (m modelSources) Hides(user, actor string) (bool, error) {
 		slices.ContainsFunc(m.Blocked(actor), isUser), nil
 }
 
+// Followers returns the followers of the model, newest first.
 func (m modelSources) Followers(_ context.Context, user string, since events.Micros, n int) (list []Follower, err error) {
 	for _, e := range m.Graph.Followers(user, model.None) {
 		if e.Since <= since && len(list) < n {
@@ -107,6 +108,7 @@ type modelGroup struct {
 	Newest     events.Micros
 }
 
+// modelGroups returns the groups of the model in the form of [modelGroup].
 func modelGroups(g *model.Graph, user string, keep int) (list []modelGroup) {
 	kinds := map[events.Kind]Kind{events.UserFollowed: Followed, events.Reacted: Reacted, events.PinCreated: Repinned}
 	for _, n := range g.Notifications(user, keep) {
@@ -117,6 +119,7 @@ func modelGroups(g *model.Graph, user string, keep int) (list []modelGroup) {
 	return list
 }
 
+// summaries returns groups in the form of [modelGroup].
 func summaries(groups []Group) (list []modelGroup) {
 	for _, g := range groups {
 		var actors []string
@@ -138,7 +141,7 @@ func readAll(t failer, q *Queries, src Sources, user string, size int) (all []Gr
 			t.Fatalf("groups of %s: %v", user, err)
 		}
 		if len(page) > size || len(page) < size && next != nil {
-			t.Fatalf("groups of %s: a page of %d groups, want %d", user, len(page), size)
+			t.Fatalf("groups of %s: got a page of %d groups, next %x, want %d, or the last page", user, len(page), next, size)
 		}
 		all = append(all, page...)
 		if next == nil {
@@ -194,8 +197,11 @@ func checkUnseen(t failer, q *Queries, g *model.Graph, user string, groups []mod
 		if err != nil {
 			t.Fatalf("unseen groups of %s: %v", user, err)
 		}
-		if got != min(want, limit) || more != (want > limit) {
-			t.Fatalf("unseen groups of %s up to %d: got %d, more: %v, want %d", user, limit, got, more, want)
+		if got != min(want, limit) {
+			t.Fatalf("unseen groups of %s up to %d: got %d, want %d", user, limit, got, min(want, limit))
+		}
+		if wantMore := want > limit; more != wantMore {
+			t.Fatalf("more than %d unseen groups of %s: got %v, want %v", limit, user, more, wantMore)
 		}
 	}
 }
@@ -235,8 +241,10 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 		last := envs[len(envs)-1].Cursor
 		users := model.New(history).Users()
 		if len(users) == 0 {
-			return // The history only ends backfills.
+			return // the history only ends backfills
 		}
+
+		// Delete a user at the end of the history.
 		user := rapid.SampledFrom(users).Draw(t, "user")
 		last.Seq++
 		last.LastTime++
@@ -249,6 +257,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 		if err := s.Fold(envs); err != nil {
 			t.Fatalf("fold: %v", err)
 		}
+
 		v, err := s.View()
 		if err != nil {
 			t.Fatalf("view: %v", err)
@@ -265,7 +274,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 			}
 			for _, f := range append(d.Key(), d.Value()...) {
 				if f.Value == user && (f.Name == "A" || f.Name == "B") {
-					t.Fatalf("a row still names %s: %s", user, d)
+					t.Fatalf("%s was deleted, want no row with the id, but there is %s", user, d)
 				}
 			}
 		}
