@@ -10,93 +10,121 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// drawRow draws what may be kept of a pin: facts that follow each other in any order.
+// drawRow draws the row of a pin, with facts that follow each other in any order.
 func drawRow(t *rapid.T) Row {
 	boards := rapid.SampledFrom([]string{"", "a", "9"})
 	creation := func(at events.Micros) *Creation {
 		c := &Creation{
 			Time: at, Board: boards.Draw(t, "board"), Item: rapid.SampledFrom([]string{"p", "i"}).Draw(t, "item"),
 		}
-		if c.Repin = rapid.Bool().Draw(t, "re-pin"); c.Repin {
-			c.RepinOwner, c.RepinPin = rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(t, "re-pinned owner"), "q"
+		c.Repin = rapid.Bool().Draw(t, "re-pin")
+		if c.Repin {
+			c.RepinOwner = rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(t, "re-pinned owner")
+			c.RepinPin = "q"
 		}
 		return c
 	}
+
+	// The creation that history knows, and live facts at even times.
 	var r Row
 	if rapid.Bool().Draw(t, "history") {
 		r.History = creation(1)
 	}
 	for i := range rapid.IntRange(0, 8).Draw(t, "facts") {
-		f := Fact{Kind: rapid.SampledFrom([]FactKind{FactCreated, FactMoved, FactBoardDeleted}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
-		if f.Board = boards.Draw(t, "board"); f.Kind == FactCreated {
+		f := Fact{
+			Kind: rapid.SampledFrom([]FactKind{FactCreated, FactMoved, FactBoardDeleted}).Draw(t, "kind"),
+			At:   events.Micros(10 + 2*i),
+		}
+		f.Board = boards.Draw(t, "board")
+		if f.Kind == FactCreated {
 			f.Creation = creation(f.At)
 			f.Creation.Board = f.Board
 		}
 		r.Add(f)
 	}
+
+	// A board that was deleted, and an edit at an odd time.
 	if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
 		r.AddBoardDeletion(events.Micros(rapid.IntRange(9, 30).Draw(t, "at")), boards.Draw(t, "board"))
 	}
 	if rapid.Bool().Draw(t, "edited") {
-		at := events.Micros(9 + 2*rapid.IntRange(0, 9).Draw(t, "edit")) // the live facts are at even times
+		at := events.Micros(9 + 2*rapid.IntRange(0, 9).Draw(t, "edit"))
 		r.Edit = &Edit{At: at, Attributes: []byte(rapid.SampledFrom([]string{"", "edited"}).Draw(t, "attributes"))}
 	}
 	return r
 }
 
-// TestDeletingPossibleBoards: a living pin is on one of its possible boards; the deletion of
-// another changes nothing, of that one ends it.
+// TestDeletingPossibleBoards checks that an existing pin is on one of its possible boards. The
+// deletion of that board must end the pin, and the deletion of another board must not.
 func TestDeletingPossibleBoards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
-		s := r.State()
+		before := r.State()
+		exists := before.Creation != nil
 		boards := r.PossibleBoards()
-		if s.Creation != nil && !slices.Contains(boards, s.Board) {
-			t.Fatalf("%+v is on %q, not among %q", r, s.Board, boards)
+		if exists && !slices.Contains(boards, before.Board) {
+			t.Fatalf("%+v is on %q, want one of its possible boards %q", r, before.Board, boards)
 		}
+
 		for _, board := range []string{"", "a", "9"} {
-			gone := r
-			gone.Live = slices.Clone(r.Live)
-			gone.Add(Fact{Kind: FactBoardDeleted, At: 100, Board: board})
-			if slices.Contains(gone.PossibleBoards(), board) {
-				t.Fatalf("%q was deleted and is still a possible board of %+v", board, gone)
+			changed := r
+			changed.Live = slices.Clone(r.Live)
+			changed.Add(Fact{Kind: FactBoardDeleted, At: 100, Board: board})
+			if slices.Contains(changed.PossibleBoards(), board) {
+				t.Fatalf("%q was deleted, want other possible boards of %+v, got %q", board, changed, changed.PossibleBoards())
 			}
-			if after := gone.State(); s.Creation != nil && (after.Creation == nil) != (board == s.Board) {
-				t.Fatalf("%+v: after the deletion of %q it is %+v", r, board, after)
+			wantEnded := board == before.Board
+			after := changed.State()
+			if ended := after.Creation == nil; exists && ended != wantEnded {
+				t.Fatalf("%+v: after the deletion of %q: got the state %+v, want an ended pin: %v", r, board, after, wantEnded)
 			}
 		}
 	})
 }
 
-// TestClosingHistoryKeepsState: a row whose history is closed has the same state, and nothing but
-// that.
+// TestClosingHistoryKeepsState checks that a row whose history is closed has the same state, and has
+// only the facts that the state needs.
 func TestClosingHistoryKeepsState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		before := r.State()
 		r.CloseHistory(before, 200)
 		after := r.State()
-		if (before.Creation == nil) != (after.Creation == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
-			t.Fatalf("%+v became %+v", before, r)
+		if r.History != nil || len(r.Live) > 2 {
+			t.Fatalf("closed row: got %+v, want no history and at most two live facts", r)
 		}
-		if after.Creation != nil && (after.Creation.Item != before.Creation.Item || after.Creation.Time != before.Creation.Time ||
-			after.Creation.Repin != before.Creation.Repin || after.Creation.RepinOwner != before.Creation.RepinOwner ||
-			(after.Creation.RepinPin != "") != (after.Creation.RepinOwner != "")) {
-			t.Fatalf("%+v became %+v", before.Creation, after.Creation)
+		if (before.Creation == nil) != (after.Creation == nil) || before.Board != after.Board {
+			t.Fatalf("state of the closed row: got %+v, want %+v", after, before)
 		}
-		if after.Creation != nil && (after.Edited() != before.Edited() || !bytes.Equal(after.Attributes(), before.Attributes())) {
-			t.Fatalf("%+v became %+v", before, after)
+		if after.Creation == nil {
+			return
+		}
+
+		got, want := *after.Creation, *before.Creation
+		if got.Item != want.Item || got.Time != want.Time {
+			t.Fatalf("creation of the closed row: got %+v, want the item and time of %+v", got, want)
+		}
+		if got.Repin != want.Repin || got.RepinOwner != want.RepinOwner {
+			t.Fatalf("creation of the closed row: got %+v, want the re-pin of %+v", got, want)
+		}
+		if (got.RepinPin != "") != (got.RepinOwner != "") {
+			t.Fatalf("creation of the closed row: got %+v, want a re-pinned pin if and only if there is its owner", got)
+		}
+		if after.Edited() != before.Edited() || !bytes.Equal(after.Attributes(), before.Attributes()) {
+			t.Fatalf("edit of the closed row: got %q at %d, want %q at %d",
+				after.Attributes(), after.Edited(), before.Attributes(), before.Edited())
 		}
 	})
 }
 
-// TestOnlyLastEditMatters: an edit holds as long as the pin has lived without a break since. So
-// where an edit holds, each later one holds too, and only the last one needs to be kept, whatever
-// history says.
+// TestOnlyLastEditMatters checks that only the last edit of a pin needs to be kept, whatever history
+// says. An edit holds as long as the pin has existed without a break since then. So where an edit
+// holds, each later one holds too.
 func TestOnlyLastEditMatters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		const end = 40
+		// holds reports whether the pin exists at every time from an edit on.
 		holds := func(edit events.Micros) bool {
 			for at := edit; at < end; at++ {
 				upTo := Row{History: r.History}
@@ -111,12 +139,13 @@ func TestOnlyLastEditMatters(t *testing.T) {
 			}
 			return true
 		}
+
 		earlier := events.Micros(9 + 2*rapid.IntRange(0, 4).Draw(t, "earlier edit"))
 		last := events.Micros(9 + 2*rapid.IntRange(5, 9).Draw(t, "last edit"))
 		r.Edit = &Edit{At: last, Attributes: []byte("last")}
 
 		if holds(earlier) && !holds(last) {
-			t.Fatalf("%+v: an edit at %d holds, but not the one at %d", r, earlier, last)
+			t.Fatalf("%+v: an edit at %d holds, want the later edit at %d to hold too", r, earlier, last)
 		}
 		want := events.Micros(0)
 		if holds(last) {
@@ -128,29 +157,37 @@ func TestOnlyLastEditMatters(t *testing.T) {
 	})
 }
 
-// TestForgottenRepinOwnerIsInNoFact: a row without a user who was deleted is the same otherwise,
-// and its encoding does not name the user.
+// TestForgottenRepinOwnerIsInNoFact checks that a row that forgets a deleted user is the same
+// otherwise, and that its encoding does not name the user.
 func TestForgottenRepinOwnerIsInNoFact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		before := r.State()
 		owners := r.RepinOwners()
 		r.ForgetRepinOwner("bob")
-		if slices.Contains(r.RepinOwners(), "bob") || bytes.Contains(r.Append(nil, "p"), []byte("bob")) {
-			t.Fatalf("bob is still in %+v", r)
+		if slices.Contains(r.RepinOwners(), "bob") {
+			t.Fatalf("got the re-pinned owners %q, want none to be bob", r.RepinOwners())
 		}
-		if want := slices.DeleteFunc(owners, func(o string) bool { return o == "bob" }); !slices.Equal(r.RepinOwners(), want) {
-			t.Fatalf("the other users are %q, want %q", r.RepinOwners(), want)
+		if row := r.Append(nil, "p"); bytes.Contains(row, []byte("bob")) {
+			t.Fatalf("got the row %q, want one without bob", row)
 		}
+		wantOwners := slices.DeleteFunc(owners, func(owner string) bool { return owner == "bob" })
+		if !slices.Equal(r.RepinOwners(), wantOwners) {
+			t.Fatalf("got the other re-pinned owners %q, want %q", r.RepinOwners(), wantOwners)
+		}
+
 		after := r.State()
-		if (before.Creation == nil) != (after.Creation == nil) || before.Creation != nil && !after.Creation.Repin && before.Creation.Repin {
-			t.Fatalf("%+v became %+v", before.Creation, after.Creation)
+		if (before.Creation == nil) != (after.Creation == nil) {
+			t.Fatalf("got the creation %+v, want %+v", after.Creation, before.Creation)
+		}
+		if before.Creation != nil && before.Creation.Repin && !after.Creation.Repin {
+			t.Fatalf("got the creation %+v, want it to stay a re-pin as %+v", after.Creation, before.Creation)
 		}
 	})
 }
 
-// TestOnlyMovesThatMatterAreKept: of many moves the first two and the last are kept, and none to
-// where the pin is already.
+// TestOnlyMovesThatMatterAreKept checks that of many moves the first two and the last are kept, and
+// no move to the board where the pin is already.
 func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 	var r Row
 	for i := range 100 {
@@ -158,40 +195,52 @@ func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 			r.Add(Fact{Kind: FactMoved, At: events.Micros(i), Board: string(rune('a' + i%26))})
 		}
 	}
-	if len(r.Live) != 3 || r.Live[0].At != 0 || r.Live[1].At != 1 || r.Live[2].At != 99 {
-		t.Errorf("%+v", r.Live)
+	var times []events.Micros
+	for _, f := range r.Live {
+		times = append(times, f.At)
+	}
+	if want := []events.Micros{0, 1, 99}; !slices.Equal(times, want) {
+		t.Errorf("got moves at %v, want %v", times, want)
 	}
 }
 
-// TestPinThatLeftBoardSurvivesItsDeletion: a pin was moved to the board of its history, from there
-// to another, and was moved again after its first board was deleted. All that was known before the
-// history arrived.
+// TestPinThatLeftBoardSurvivesItsDeletion moves a pin to the board of its history, from there to
+// another, and again after its first board was deleted. All that was known before the history
+// arrived. The pin must exist on its last board.
 func TestPinThatLeftBoardSurvivesItsDeletion(t *testing.T) {
-	for _, again := range []string{"b", "c"} {
+	for _, lastBoard := range []string{"b", "c"} {
 		var r Row
 		r.Add(Fact{Kind: FactMoved, At: 1, Board: "a"})
 		r.Add(Fact{Kind: FactMoved, At: 5, Board: "b"})
-		r.Add(Fact{Kind: FactMoved, At: 8, Board: again})
+		r.Add(Fact{Kind: FactMoved, At: 8, Board: lastBoard})
 		r.History = &Creation{Time: 9, Board: "a", Item: "i"}
 		r.AddBoardDeletion(7, "a")
-		if s := r.State(); s.Creation == nil || s.Board != again {
-			t.Errorf("it is in state %+v, not on %s", s, again)
+		s := r.State()
+		if s.Creation == nil {
+			t.Errorf("got the ended pin %+v, want one on %s", s, lastBoard)
+		}
+		if s.Board != lastBoard {
+			t.Errorf("got the board %s, want %s", s.Board, lastBoard)
 		}
 	}
 }
 
+// TestRowsSurviveEncoding checks that a row that is decoded encodes to the same bytes.
 func TestRowsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		row := r.Append(nil, "p")
-		again, err := Decode(row, "p")
-		if err != nil || !bytes.Equal(again.Append(nil, "p"), row) {
-			t.Fatalf("%+v became %+v: %v", r, again, err)
+		decoded, err := Decode(row, "p")
+		if err != nil {
+			t.Fatalf("decode %+v: %v", r, err)
+		}
+		if got := decoded.Append(nil, "p"); !bytes.Equal(got, row) {
+			t.Fatalf("%+v decodes to %+v, which encodes to %x, want %x", r, decoded, got, row)
 		}
 	})
 }
 
-// FuzzDecode: what decodes is what encodes.
+// FuzzDecode checks that a row that is decoded survives encoding, and that its queries do not panic.
 func FuzzDecode(f *testing.F) {
 	c := &Creation{Time: 5, Board: "b", Item: "i", RepinPin: "p", Attributes: []byte{1}}
 	for _, r := range []Row{
@@ -200,7 +249,9 @@ func FuzzDecode(f *testing.F) {
 		{Edit: &Edit{At: 9, Attributes: []byte("edited")}, Live: []Fact{{Kind: FactCreated, At: 6, Board: "c", Creation: c}}},
 		{History: c},
 		{History: c, Live: []Fact{
-			{Kind: FactCreated, At: 6, Board: "c", Creation: c}, {Kind: FactMoved, At: 7, Board: "d"}, {Kind: FactBoardDeleted, At: 8, Board: "d"},
+			{Kind: FactCreated, At: 6, Board: "c", Creation: c},
+			{Kind: FactMoved, At: 7, Board: "d"},
+			{Kind: FactBoardDeleted, At: 8, Board: "d"},
 		}},
 	} {
 		f.Add(r.Append(nil, "p"))
@@ -210,9 +261,13 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Decode(r.Append(nil, "p"), "p")
-		if err != nil || !bytes.Equal(again.Append(nil, "p"), r.Append(nil, "p")) {
-			t.Fatalf("%x: %v", row, err)
+		encoded := r.Append(nil, "p")
+		again, err := Decode(encoded, "p")
+		if err != nil {
+			t.Fatalf("row %x encodes to %x, which cannot be decoded: %v", row, encoded, err)
+		}
+		if got := again.Append(nil, "p"); !bytes.Equal(got, encoded) {
+			t.Fatalf("row %x encodes to %x and then to %x, want the same bytes", row, encoded, got)
 		}
 		r.State()
 		r.PossibleBoards()
