@@ -5,11 +5,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
 )
 
+// TestHistoriesAreWellFormed checks generated and fixed histories of every kind.
 func TestHistoriesAreWellFormed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{})) })
 	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{Feeds: true})) })
@@ -26,120 +28,166 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
+// checkHistory checks the events of a history, and that its envelopes have them in order.
 func checkHistory(t failer, history []events.Event) {
 	t.Helper()
 	last := Start // the last log time given
-	var at int
+	index := 0    // of the next event in the history
 	for _, env := range Envelopes(history) {
-		if first := env.Events[0]; first.Seq != env.Seq() || at > 0 && history[at-1].Seq >= first.Seq {
-			t.Fatalf("envelope %d begins with %+v", env.Seq(), first)
+		first := env.Events[0]
+		if first.Seq != env.Seq() {
+			t.Fatalf("envelope %d begins with an event of sequence %d, want %d: %+v", env.Seq(), first.Seq, env.Seq(), first)
 		}
+		if index > 0 && history[index-1].Seq >= first.Seq {
+			t.Fatalf("envelope %d comes after sequence %d, want a later one: %+v", env.Seq(), history[index-1].Seq, first)
+		}
+
 		before := last
 		for i, ev := range env.Events {
-			if !reflect.DeepEqual(ev, history[at]) {
-				t.Fatalf("envelopes reorder the history")
+			if !reflect.DeepEqual(ev, history[index]) {
+				t.Fatalf("event %d of the envelopes is %+v, want %+v as in the history", index, ev, history[index])
 			}
-			at++
+			index++
 			checkEvent(t, ev)
 			if i > 0 && ev.Slot <= env.Events[i-1].Slot {
-				t.Fatalf("slots fall: %+v", ev)
+				t.Fatalf("slot %d comes after slot %d, want rising slots: %+v", ev.Slot, env.Events[i-1].Slot, ev)
 			}
-			if !ev.Backfill && ev.Time <= last || ev.Time > env.Cursor.LastTime {
-				t.Fatalf("time of %+v after %d, envelope ends at %d", ev, last, env.Cursor.LastTime)
+			if !ev.Backfill && ev.Time <= last {
+				t.Fatalf("time %d comes after %d, want rising times: %+v", ev.Time, last, ev)
+			}
+			if ev.Time > env.Cursor.LastTime {
+				t.Fatalf("time %d is in an envelope that ends at %d, want no later time: %+v", ev.Time, env.Cursor.LastTime, ev)
 			}
 			if !ev.Backfill {
 				last = ev.Time
 			}
 			if !env.Kinds.Has(ev.Kind) {
-				t.Fatalf("kinds %v without %s", env.Kinds.Slice(), ev.Kind)
+				t.Fatalf("the envelope has the kinds %v, want %s among them", env.Kinds.Slice(), ev.Kind)
 			}
 		}
+
+		// Each slot takes a microsecond of log time.
 		last = env.Cursor.LastTime
-		if end := env.Events[len(env.Events)-1].Slot; last < before+1+events.Micros(end) {
-			t.Fatalf("envelope %d ends at %d", env.Seq(), last)
+		end := env.Events[len(env.Events)-1].Slot
+		if earliest := before + 1 + events.Micros(end); last < earliest {
+			t.Fatalf("envelope %d ends at %d, want %d or later", env.Seq(), last, earliest)
 		}
 	}
-	if at != len(history) {
-		t.Fatalf("%d of %d events are in envelopes", at, len(history))
+	if index != len(history) {
+		t.Fatalf("%d events are in envelopes, want all %d", index, len(history))
 	}
 }
 
+// checkEvent checks that an event is valid and has the fields of its kind.
 func checkEvent(t failer, ev events.Event) {
 	t.Helper()
-	named := ev.Kind == events.BoardCreated || ev.Kind == events.BoardDeleted
-	encoded := ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated)
-	switch {
-	case !ev.Kind.Valid(), ev.Backfill && !ev.Kind.Backfillable(),
-		ev.User == ev.Peer && ev.User != "",
-		(ev.User == "") != (ev.Kind == events.BackfillClosed || ev.Kind == events.ItemScored),
-		named && ev.Board == "",
-		ev.Kind == events.PinCreated && ev.Item == "",
-		(ev.Kind == events.Served) != (len(ev.Items) > 0) || len(ev.Items) > 100,
-		(ev.Kind == events.FeedRead) != (ev.Read > 0),
-		ev.Time < 0,
-		ev.Backfill != (ev.Offset > 0),
-		ev.Backfill != (ev.Source != "") && ev.Kind != events.BackfillClosed,
-		encoded != (ev.Encoded != nil):
-		t.Fatalf("malformed %+v", ev)
+	namesBoard := ev.Kind == events.BoardCreated || ev.Kind == events.BoardDeleted
+	wantEncoded := ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated)
+	wantUser := ev.Kind != events.BackfillClosed && ev.Kind != events.ItemScored
+
+	for _, c := range []struct {
+		rule  string
+		holds bool
+	}{
+		{"a valid kind", ev.Kind.Valid()},
+		{"a kind that can be backfilled, if it is a backfill", !ev.Backfill || ev.Kind.Backfillable()},
+		{"another peer than the user", ev.User != ev.Peer || ev.User == ""},
+		{"a user, unless the kind has none", (ev.User != "") == wantUser},
+		{"a board, if its board is created or deleted", !namesBoard || ev.Board != ""},
+		{"an item, if its pin is created", ev.Kind != events.PinCreated || ev.Item != ""},
+		{"items, if and only if they are served", (ev.Kind == events.Served) == (len(ev.Items) > 0)},
+		{"at most 100 items", len(ev.Items) <= 100},
+		{"a read marker, if and only if the feed is read", (ev.Kind == events.FeedRead) == (ev.Read > 0)},
+		{"no negative time", ev.Time >= 0},
+		{"an offset, if and only if it is a backfill", ev.Backfill == (ev.Offset > 0)},
+		{
+			"a source, if and only if it is a backfill, unless it closes imports",
+			ev.Kind == events.BackfillClosed || ev.Backfill == (ev.Source != ""),
+		},
+		{"its bytes, if and only if it is the backfilled creation of a board or pin", wantEncoded == (ev.Encoded != nil)},
+	} {
+		if !c.holds {
+			t.Fatalf("malformed event %+v, want %s", ev, c.rule)
+		}
 	}
 }
 
+// TestFixedHistoriesStayTheSame checks that a fixed history depends on its seed only, and that a
+// longer one begins with the shorter.
 func TestFixedHistoriesStayTheSame(t *testing.T) {
 	for name, fixed := range map[string]func(uint64, int) []events.Event{
 		"graph": Fixed, "feeds": FixedFeeds, "plays": FixedPlays,
 	} {
-		a, b := fixed(7, 100), fixed(7, 100)
-		if len(a) != 100 || !reflect.DeepEqual(a, b) {
-			t.Errorf("%s: the same seed gave two histories", name)
-		}
-		if reflect.DeepEqual(a, fixed(8, 100)) {
-			t.Errorf("%s: two seeds gave the same history", name)
-		}
-		if !reflect.DeepEqual(a[:40], fixed(7, 40)) {
-			t.Errorf("%s: a longer history does not begin with the shorter", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			first := fixed(7, 100)
+			if len(first) != 100 {
+				t.Errorf("got %d events, want 100", len(first))
+			}
+			if diff := cmp.Diff(first, fixed(7, 100)); diff != "" {
+				t.Errorf("two histories of one seed differ (-first +second):\n%s", diff)
+			}
+			if reflect.DeepEqual(first, fixed(8, 100)) {
+				t.Error("seeds 7 and 8 give the same history, want two")
+			}
+			if diff := cmp.Diff(first[:40], fixed(7, 40)); diff != "" {
+				t.Errorf("a longer history does not begin with the shorter (-longer +shorter):\n%s", diff)
+			}
+		})
 	}
 }
 
+// TestOptions checks the limits that options set: the numbers of users and events, kinds that do
+// not occur, and offsets that rise.
 func TestOptions(t *testing.T) {
 	opt := Options{Users: 2, Events: 20, Without: events.Kinds(events.UserDeleted), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
 		opt := opt
-		opt.Feeds, opt.Plays = rapid.Bool().Draw(t, "feeds"), rapid.Bool().Draw(t, "plays")
+		opt.Feeds = rapid.Bool().Draw(t, "feeds")
+		opt.Plays = rapid.Bool().Draw(t, "plays")
 		history := History(t, opt)
 		if len(history) > 20 {
-			t.Fatalf("%d events", len(history))
+			t.Fatalf("got %d events, want at most 20", len(history))
 		}
+
 		highest := map[string]uint64{}
 		for _, ev := range history {
-			if ev.Kind == events.UserDeleted || ev.User != "" && ev.User != userIDs[0] && ev.User != userIDs[1] {
-				t.Fatalf("%+v", ev)
+			if ev.Kind == events.UserDeleted {
+				t.Fatalf("got %+v, want no event of this kind", ev)
 			}
-			if key := ev.Source + ev.Kind.String(); ev.Backfill {
-				if ev.Offset <= highest[key] {
-					t.Fatalf("offset of %+v is not above %d", ev, highest[key])
+			if ev.User != "" && ev.User != userIDs[0] && ev.User != userIDs[1] {
+				t.Fatalf("got an event of user %s, want only users %q: %+v", ev.User, userIDs[:2], ev)
+			}
+			if ev.Backfill {
+				importKey := ev.Source + ev.Kind.String()
+				if ev.Offset <= highest[importKey] {
+					t.Fatalf("got offset %d after %d, want a higher one: %+v", ev.Offset, highest[importKey], ev)
 				}
-				highest[key] = ev.Offset
+				highest[importKey] = ev.Offset
 			}
 		}
 	})
 }
 
-// What is made up here would pass the log: it is valid, and read back as it was, also the bytes
-// that decide between two backfills of one time.
+// TestEventsPassTheLog checks that the log would accept the events of histories: they are valid, and
+// are decoded as they were encoded, including the bytes that decide between two backfills of one
+// time.
 func TestEventsPassTheLog(t *testing.T) {
 	for seed := range uint64(30) {
 		for _, ev := range slices.Concat(Fixed(seed, 60), FixedFeeds(seed, 60), FixedPlays(seed, 60)) {
 			if rejection := events.Validate(ev.Proto()); rejection != nil {
-				t.Fatalf("%+v: %v", ev, rejection)
+				t.Fatalf("validate %+v: got rejection %v, want none", ev, rejection)
 			}
-			back, rejection := events.FromProto(ev.Proto())
+			decoded, rejection := events.FromProto(ev.Proto())
 			if rejection != nil {
-				t.Fatalf("%+v: %v", ev, rejection)
+				t.Fatalf("decode %+v: got rejection %v, want none", ev, rejection)
 			}
-			back.Seq, back.Slot, back.Time = ev.Seq, ev.Slot, ev.Time // given by the log
-			if !reflect.DeepEqual(back, ev) {
-				t.Fatalf("went in as %+v and came out as %+v", ev, back)
+
+			// The log gives the position, and the time of live events.
+			decoded.Seq = ev.Seq
+			decoded.Slot = ev.Slot
+			decoded.Time = ev.Time
+			if !reflect.DeepEqual(decoded, ev) {
+				t.Fatalf("got the decoded event %+v, want %+v", decoded, ev)
 			}
 		}
 	}
