@@ -63,6 +63,7 @@ func TestAnswersAreThoseOfTheView(t *testing.T) {
 	r := newVersionedRows(c, owners, changes+1)
 	var hits, older atomic.Int64
 	var readers sync.WaitGroup
+
 	done := make(chan struct{})
 	for reader := range uint64(3) {
 		readers.Go(func() {
@@ -96,14 +97,19 @@ func TestAnswersAreThoseOfTheView(t *testing.T) {
 			}
 		})
 	}
+
 	random := rand.New(rand.NewPCG(9, 9))
 	for range changes {
 		r.change(random.IntN(owners))
 	}
 	close(done)
 	readers.Wait()
-	if st := c.Stats(); hits.Load() == 0 || older.Load() == 0 || st.Evictions == 0 {
-		t.Errorf("got %d hits, %d of them with older views, and stats %+v, want some of each and evictions", hits.Load(), older.Load(), st)
+
+	if hits.Load() == 0 || older.Load() == 0 {
+		t.Errorf("got %d hits, %d of them with older views, want some of each", hits.Load(), older.Load())
+	}
+	if st := c.Stats(); st.Evictions == 0 {
+		t.Errorf("got stats %+v, want evictions", st)
 	}
 }
 
@@ -149,7 +155,7 @@ func TestEntriesDoNotAnswerAcrossRepair(t *testing.T) {
 		}
 	}
 	if _, hit := r.find(0, 2, 10); !hit {
-		t.Error("an entry was not kept after a repair")
+		t.Error("a second question after the repair: got no hit, want one")
 	}
 }
 
@@ -169,14 +175,19 @@ func TestBytesAreBounded(t *testing.T) {
 			t.Fatalf("got %d bytes in use, want at most %d", used, c.limit.Load())
 		}
 	}
-	if st := c.Stats(); missed > 20 || st.Evictions == 0 || st.Bytes < c.limit.Load()/2 {
-		t.Errorf("an entry that is used often was missing %d times, want at most 20; got stats %+v, want evictions and at least half of the limit in use",
-			missed, st)
+
+	st := c.Stats()
+	if missed > 20 {
+		t.Errorf("an entry that is used often was missing %d times, want at most 20", missed)
 	}
-	before := c.Stats()
+	if st.Evictions == 0 || st.Bytes < c.limit.Load()/2 {
+		t.Errorf("got stats %+v, want evictions and at least half of the limit of %d bytes in use", st, c.limit.Load())
+	}
+
+	// A large entry evicts none if it is small enough for the limit.
 	r.find(owners-1, 1, size/8)
-	if c.Stats().Evictions != before.Evictions {
-		t.Error("an entry of an eighth of the limit has evicted others")
+	if evictions := c.Stats().Evictions - st.Evictions; evictions != 0 {
+		t.Errorf("an entry of an eighth of the limit has evicted %d others, want none", evictions)
 	}
 }
 
@@ -195,27 +206,30 @@ func TestEntryBytesAreTheSizeOfAnEntry(t *testing.T) {
 // has no entries and accepts none.
 func TestClosedSetKeepsNothing(t *testing.T) {
 	c := New(1 << 20)
-	first, second := newVersionedRows(c, 10, 1), newVersionedRows(c, 10, 1)
+	first := newVersionedRows(c, 10, 1)
+	second := newVersionedRows(c, 10, 1)
 	for owner := range 10 {
 		first.find(owner, 1, 100)
 		if _, hit := second.find(owner, 1, 50); hit {
-			t.Error("a set has the entry of another set")
+			t.Errorf("owner %d: a set has the entry of another set, want no hit", owner)
 		}
 	}
 	if used, want := c.Stats().Bytes, int64(10*(100+50+2*EntryBytes)); used != want {
 		t.Errorf("two sets: got %d bytes in use, want %d", used, want)
 	}
+
 	first.set.Close()
 	first.find(3, 1, 100)
 	if _, hit := first.find(3, 1, 100); hit {
-		t.Error("a closed set keeps an entry")
+		t.Error("a closed set keeps an entry, want no hit")
 	}
 	if used, want := c.Stats().Bytes, int64(10*(50+EntryBytes)); used != want {
 		t.Errorf("one set closed: got %d bytes in use, want %d", used, want)
 	}
 	if _, hit := second.find(3, 1, 50); !hit {
-		t.Error("the entry of the other set is gone")
+		t.Error("the entry of the other set: got no hit, want one")
 	}
+
 	second.set.Close()
 	if used := c.Stats().Bytes; used != 0 {
 		t.Errorf("all sets closed: got %d bytes in use, want 0", used)
@@ -240,8 +254,12 @@ func TestQuestionsAreCountedPerOwner(t *testing.T) {
 // TestCacheTooSmallForItsSets checks that New returns nil if the limit is too small for one bucket
 // in each set.
 func TestCacheTooSmallForItsSets(t *testing.T) {
-	if c := New(maxSets*bytesPerBucket - 1); c != nil || c.Stats() != (Stats{}) {
+	c := New(maxSets*bytesPerBucket - 1)
+	if c != nil {
 		t.Error("limit below one bucket per set: got a cache, want nil")
+	}
+	if st := c.Stats(); st != (Stats{}) {
+		t.Errorf("limit below one bucket per set: got stats %+v, want none", st)
 	}
 	if New(maxSets*bytesPerBucket) == nil {
 		t.Error("limit of one bucket per set: got nil, want a cache")
@@ -255,14 +273,23 @@ func TestChargedBytesReduceEntries(t *testing.T) {
 	s := NewSet[number](c)
 	add := func(from, to int) {
 		for i := from; i < to; i++ {
-			s.Make(hashOf(i), 1, func(n *number) bool { return n.owner == i }, func(n *number) int64 { n.owner = i; return 1000 })
+			isOwner := func(n *number) bool { return n.owner == i }
+			s.Make(hashOf(i), 1, isOwner, func(n *number) int64 {
+				n.owner = i
+				return 1000
+			})
 		}
 	}
+
 	add(0, 2000)
 	full := c.Stats().Bytes
 	c.Charge(c.Limit() / 2)
 	add(2000, 4000)
-	if n := c.Stats().Bytes; n > c.Limit() || full < c.Limit()*9/10 {
-		t.Errorf("got %d bytes in use before half of the limit was charged and %d after, want nearly the limit of %d and at most the limit", full, n, c.Limit())
+
+	if full < c.Limit()*9/10 {
+		t.Errorf("got %d bytes in use before half of the limit was charged, want nearly the limit of %d", full, c.Limit())
+	}
+	if n := c.Stats().Bytes; n > c.Limit() {
+		t.Errorf("got %d bytes in use after half of the limit was charged, want at most the limit of %d", n, c.Limit())
 	}
 }
