@@ -30,6 +30,8 @@ func TestTableFilterHidesNoRow(t *testing.T) {
 		key := func(i int) []byte {
 			return append([]byte{0, 3, []byte{5, 7, 9}[i%3]}, byte(i>>16), byte(i>>8), byte(i))
 		}
+
+		// Write rows with one filter.
 		db := open(written)
 		b := db.NewBatch()
 		for i := range rows {
@@ -46,12 +48,15 @@ func TestTableFilterHidesNoRow(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
+
+		// Read them with each filter.
 		for _, reads := range [][]byte{nil, someTags, allTags} {
 			db := open(reads)
 			for i := range rows {
 				_, closer, err := db.Get(key(i))
 				if err != nil {
-					t.Fatalf("written with %s, read with the filter %s: row %d: got error %v, want the row", name, Filter(reads).Name(), i, err)
+					t.Fatalf("written with %s, read with the filter %s: row %d: got error %v, want the row",
+						name, Filter(reads).Name(), i, err)
 				}
 				if err := closer.Close(); err != nil {
 					t.Fatal(err)
@@ -71,8 +76,14 @@ func TestTableFilterHidesNoRow(t *testing.T) {
 			}
 		}
 	}
-	if full, reduced := sizes["all keys"], sizes["some tags left out"]; full == 0 || reduced*5 > full*2 || reduced*4 < full || sizes["all tags left out"] > reduced/4 {
-		t.Errorf("got filters of %v bytes, want one third of the keys for some tags left out, and hardly any for all", sizes)
+
+	// A third of the keys has no tag that someTags leaves out.
+	full, reduced := sizes["all keys"], sizes["some tags left out"]
+	if full == 0 || reduced*5 > full*2 || reduced*4 < full {
+		t.Errorf("got filters of %v bytes, want about one third of all keys for some tags left out", sizes)
+	}
+	if sizes["all tags left out"] > reduced/4 {
+		t.Errorf("got filters of %v bytes, want hardly any for all tags left out", sizes)
 	}
 	if a, b := Filter(someTags).Name(), Filter(allTags).Name(); a == b || !strings.HasSuffix(b, "050709") {
 		t.Errorf("got names %s and %s of filters that leave out different tags, want different ones with the tags", a, b)
