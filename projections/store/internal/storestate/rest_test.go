@@ -32,6 +32,7 @@ func TestFoldRestsUnlessCallerWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var m Machine
 				m.Init(nil)
+
 				ctx, cancel := context.WithCancel(t.Context())
 				waitFor1 := func(ctx context.Context) { _ = m.WaitFor(ctx, 1) }
 				switch {
@@ -47,6 +48,7 @@ func TestFoldRestsUnlessCallerWaits(t *testing.T) {
 					time.AfterFunc(test.contextAfter, cancel)
 				}
 				synctest.Wait()
+
 				began := time.Now()
 				m.Rest(ctx, test.worked)
 				if rested := time.Since(began); rested != test.want {
