@@ -38,9 +38,12 @@ func newBenchStore(b *testing.B, p projections.Projection) *benchStore {
 
 func (s *benchStore) add(ev events.Event) {
 	s.cursor.LastTime++
-	ev.Seq, ev.Slot, ev.Time = s.cursor.Seq+1, uint16(len(s.env.Events)), s.cursor.LastTime
+	ev.Seq = s.cursor.Seq + 1
+	ev.Slot = uint16(len(s.env.Events))
+	ev.Time = s.cursor.LastTime
 	s.env.Kinds |= events.Kinds(ev.Kind)
-	if s.env.Events = append(s.env.Events, ev); len(s.env.Events) == 500 {
+	s.env.Events = append(s.env.Events, ev)
+	if len(s.env.Events) == 500 {
 		s.send()
 	}
 }
@@ -59,7 +62,7 @@ func (s *benchStore) send() {
 	s.env = &events.Envelope{}
 }
 
-// flush folds the rest, and brings all to disk.
+// flush folds the rest, and writes everything to disk.
 func (s *benchStore) flush() {
 	s.b.Helper()
 	s.send()
@@ -68,16 +71,16 @@ func (s *benchStore) flush() {
 	}
 }
 
-// begin has readers read a page, with which their inboxes begin.
-func (s *benchStore) begin(readers int, name func(i int) string) {
+// readFirstPages lets readers read a page, with which their inboxes begin.
+func (s *benchStore) readFirstPages(readers int, name func(i int) string) {
 	s.b.Helper()
 	s.send()
 	for i := range readers {
-		page(s.b, s.Store, inbox.Feed{Reader: name(i)}, 1)
+		mustReadPage(s.b, s.Store, inbox.Feed{Reader: name(i)}, 1)
 	}
 }
 
-// BenchmarkFanOut folds posts to 2000 followers each, of 50 000 active readers: an operation is a
+// BenchmarkFanOut folds posts to 2000 followers each, of 50,000 active readers. An operation is a
 // delivery.
 func BenchmarkFanOut(b *testing.B) {
 	const readers, authors, followers = 50_000, 200, 2000
@@ -88,7 +91,8 @@ func BenchmarkFanOut(b *testing.B) {
 			s.add(events.Event{Kind: events.UserFollowed, User: name(a*977 + i*23), Peer: fmt.Sprint("author", a)})
 		}
 	}
-	s.begin(readers, name)
+	s.readFirstPages(readers, name)
+
 	b.ResetTimer()
 	b.ReportAllocs()
 	for n := 0; n < b.N; n += followers {
@@ -103,6 +107,7 @@ func BenchmarkFollow(b *testing.B) {
 	s := newBenchStore(b, inbox.New(inbox.DefaultSettings()))
 	name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
 	s.send()
+
 	b.ResetTimer()
 	b.ReportAllocs()
 	for n := range b.N {

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -23,15 +24,15 @@ const cacheOwners = 6
 
 func cacheOwner(i int) string { return fmt.Sprint("bob", i) }
 
-// cacheWorld is a store with a cache. "ann" and "zoe" follow all owners, of whom all or none are
-// pulled; ann ceases to now and then, and begins again.
-type cacheWorld struct {
+// cachedStore is a store with a cache. "ann" and "zoe" follow all owners, of whom all or none are
+// pulled. Now and then, ann ends a follow and begins it again.
+type cachedStore struct {
 	store  *store.Store
 	cursor events.Cursor
 	pins   int
 }
 
-func newCacheWorld(t *testing.T, threshold int64) *cacheWorld {
+func newCachedStore(t *testing.T, threshold int64) *cachedStore {
 	t.Helper()
 	set := DefaultSettings()
 	set.Threshold = threshold
@@ -45,10 +46,13 @@ func newCacheWorld(t *testing.T, threshold int64) *cacheWorld {
 			t.Error(err)
 		}
 		if left := cache.Stats().Bytes; left != 0 {
-			t.Errorf("%d bytes are kept once the store is closed", left)
+			t.Errorf("got %d bytes in use once the store is closed, want none", left)
 		}
 	})
-	w := &cacheWorld{store: s, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_790_000_000_000_000}}
+	w := &cachedStore{
+		store:  s,
+		cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_790_000_000_000_000},
+	}
 	for i := range cacheOwners {
 		for _, reader := range []string{"ann", "zoe"} {
 			w.fold(t, events.Event{Kind: events.UserFollowed, User: reader, Peer: cacheOwner(i)})
@@ -57,19 +61,22 @@ func newCacheWorld(t *testing.T, threshold int64) *cacheWorld {
 	return w
 }
 
-func (w *cacheWorld) fold(t *testing.T, ev events.Event) {
+// fold folds an event in an envelope of its own.
+func (w *cachedStore) fold(t *testing.T, ev events.Event) {
 	t.Helper()
 	w.cursor.Seq++
 	w.cursor.LastTime++
-	ev.Seq, ev.Time = w.cursor.Seq, w.cursor.LastTime
+	ev.Seq = w.cursor.Seq
+	ev.Time = w.cursor.LastTime
 	env := &events.Envelope{Cursor: w.cursor, Kinds: events.Kinds(ev.Kind), Events: []events.Event{ev}}
 	if err := w.store.Fold([]*events.Envelope{env}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// change pins, or moves or deletes what was pinned, or lets ann hide an item or show it again.
-func (w *cacheWorld) change(t *testing.T, r *rand.Rand) {
+// change creates a pin, or moves or deletes one of the last, or lets ann end a follow and begin it
+// again, or hide an item or show it again.
+func (w *cachedStore) change(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	ev := events.Event{Kind: events.PinCreated, Board: []string{"", "art"}[r.IntN(2)]}
 	n := w.pins
@@ -91,15 +98,16 @@ func (w *cacheWorld) change(t *testing.T, r *rand.Rand) {
 		n = max(0, w.pins-1-r.IntN(20))
 		ev.Kind = []events.Kind{events.PinMoved, events.PinDeleted}[kind-4]
 	}
-	ev.User, ev.Pin = cacheOwner(n%cacheOwners), fmt.Sprint("p", n)
+	ev.User = cacheOwner(n % cacheOwners)
+	ev.Pin = fmt.Sprint("p", n)
 	if ev.Kind == events.PinDeleted {
 		ev.Board = ""
 	}
 	w.fold(t, ev)
 }
 
-// view returns a view of now.
-func (w *cacheWorld) view(t *testing.T) *projections.View {
+// view returns a view of the present position.
+func (w *cachedStore) view(t *testing.T) *projections.View {
 	t.Helper()
 	v, err := w.store.View()
 	if err != nil {
@@ -109,9 +117,9 @@ func (w *cacheWorld) view(t *testing.T) *projections.View {
 	return v
 }
 
-// compare reads the first pages of both readers at a view, which it closes, from memory and from
-// rows.
-func compare(t *testing.T, r *rand.Rand, v *projections.View) {
+// compareFirstPages reads the first pages of both readers at a view, from memory and from rows, and
+// compares them. It closes the view.
+func compareFirstPages(t *testing.T, r *rand.Rand, v *projections.View) {
 	t.Helper()
 	defer func() {
 		if err := v.Close(); err != nil {
@@ -123,27 +131,35 @@ func compare(t *testing.T, r *rand.Rand, v *projections.View) {
 		for range 2 {
 			n := 1 + r.IntN(15)
 			got, err := CachedQuery(v).Feed(context.Background(), Feed{Reader: reader}, after, n)
-			want, werr := Query(v).Feed(context.Background(), Feed{Reader: reader}, after, n)
-			got.OutboxesOpened, want.OutboxesOpened = 0, 0 // memory is there to spare them
-			if err != nil || werr != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("at %d %s reads %v, %v, not %v, %v", v.Cursor().Seq, reader, got.Pins, err, want.Pins, werr)
+			want, wantErr := Query(v).Feed(context.Background(), Feed{Reader: reader}, after, n)
+			if err := errors.Join(err, wantErr); err != nil {
+				t.Errorf("at %d: feed of %s: %v", v.Cursor().Seq, reader, err)
 				return
 			}
-			if after = want.Next; after == nil {
+
+			// Pages from memory open fewer outboxes.
+			got.OutboxesOpened = 0
+			want.OutboxesOpened = 0
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("at %d: feed of %s: got %v, want %v", v.Cursor().Seq, reader, got.Pins, want.Pins)
+				return
+			}
+			if want.Next == nil {
 				break
 			}
+			after = want.Next
 		}
 	}
 }
 
-// knownOutboxes returns of how many owners the cache knows the outbox at a view of now.
-func (w *cacheWorld) knownOutboxes(t *testing.T) (n int) {
+// countKnownOutboxes returns the number of owners whose outbox the cache has at the present position.
+func (w *cachedStore) countKnownOutboxes(t *testing.T) (n int) {
 	t.Helper()
 	v := w.view(t)
 	defer v.Close()
 	c, ok := v.QueryCache().(*inboxcache.Cache)
 	if !ok {
-		t.Fatal("the store has no cache")
+		t.Fatal("got no cache of the store, want one")
 	}
 	for i := range cacheOwners {
 		outbox := projections.AppendKey(nil, tagOutbox, cacheOwner(i))
@@ -154,26 +170,32 @@ func (w *cacheWorld) knownOutboxes(t *testing.T) (n int) {
 	return n
 }
 
-// TestPagesFromMemoryAreThoseOfRows: pages are the same from memory as from rows, whatever is
-// pinned, moved and deleted in between, and of views that are older than what is kept.
+// TestPagesFromMemoryAreThoseOfRows checks that pages from memory are those of rows, whatever is
+// pinned, moved and deleted in between, also at views that are older than the cache.
 func TestPagesFromMemoryAreThoseOfRows(t *testing.T) {
 	for _, threshold := range []int64{0, -1} {
-		w := newCacheWorld(t, threshold)
-		comparePages(t, w)
-		v := w.view(t)
-		if n := Entries(v, "zoe"); (n > 0) != (threshold < 0) {
-			t.Errorf("threshold %d: %d entries are in the inbox", threshold, n)
-		}
-		if n := w.knownOutboxes(t); threshold == 0 && n != cacheOwners {
-			t.Errorf("the outboxes of %d owners are known, want %d", n, cacheOwners)
-		}
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
+		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
+			w := newCachedStore(t, threshold)
+			comparePages(t, w)
+
+			v := w.view(t)
+			n := Entries(v, "zoe")
+			if wantPushed := threshold < 0; (n > 0) != wantPushed {
+				t.Errorf("got %d entries in the inbox, want some: %v", n, wantPushed)
+			}
+			if n := w.countKnownOutboxes(t); threshold == 0 && n != cacheOwners {
+				t.Errorf("got the outboxes of %d owners in the cache, want %d", n, cacheOwners)
+			}
+			if err := v.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-func comparePages(t *testing.T, w *cacheWorld) {
+// comparePages changes the store many times, and compares pages at older views and at the present
+// position.
+func comparePages(t *testing.T, w *cachedStore) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 600 {
@@ -181,9 +203,9 @@ func comparePages(t *testing.T, w *cacheWorld) {
 		for range r.IntN(3) {
 			w.change(t, r)
 		}
-		compare(t, r, w.view(t))
-		compare(t, r, before)
-		compare(t, r, w.view(t))
+		compareFirstPages(t, r, w.view(t))
+		compareFirstPages(t, r, before)
+		compareFirstPages(t, r, w.view(t))
 		if t.Failed() {
 			return
 		}
@@ -199,7 +221,7 @@ func (allLocal) Unresolved() bool  { return false }
 // TestPagesInClusterLearnOutboxes shows that pages in a cluster, which leave out pins that are newer
 // than the view, keep the newest sort keys of outboxes in memory like other pages.
 func TestPagesInClusterLearnOutboxes(t *testing.T) {
-	w := newCacheWorld(t, 0)
+	w := newCachedStore(t, 0)
 	for i := range 3 * cacheOwners {
 		w.fold(t, events.Event{Kind: events.PinCreated, User: cacheOwner(i % cacheOwners), Pin: fmt.Sprint("p", i), Item: "i"})
 	}
@@ -213,58 +235,69 @@ func TestPagesInClusterLearnOutboxes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := w.knownOutboxes(t); n != cacheOwners {
+	if n := w.countKnownOutboxes(t); n != cacheOwners {
 		t.Errorf("the outboxes of %d owners are in memory, want %d", n, cacheOwners)
 	}
 }
 
-// TestRepairIsVisibleInCachedOutboxes: a repair of rows is seen at once, at the same position, and
-// only by views that are taken after it.
+// TestRepairIsVisibleInCachedOutboxes checks that a repair of rows is visible at once, at the same
+// position, and only in views that are opened after it.
 func TestRepairIsVisibleInCachedOutboxes(t *testing.T) {
-	w, r := newCacheWorld(t, 0), rand.New(rand.NewPCG(11, 12))
+	w := newCachedStore(t, 0)
+	r := rand.New(rand.NewPCG(11, 12))
 	for range 100 {
 		w.change(t, r)
 	}
 	before := w.view(t)
-	compare(t, r, w.view(t))
-	gone := 0
+	compareFirstPages(t, r, w.view(t))
+
+	// The repair deletes all rows of outboxes.
+	deleted := 0
 	err := w.store.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 		it := rows.Iter(nil, nil)
 		for it.Next() {
 			if projections.Tag(it.Key()[2]) == tagOutbox {
 				m.Delete(it.Key())
-				gone++
+				deleted++
 			}
 		}
 		return it.Close()
 	})
-	if err != nil || gone == 0 {
-		t.Fatalf("%d rows are repaired, %v", gone, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if deleted == 0 {
+		t.Fatal("got no repaired rows, want some")
+	}
+
 	after := w.view(t)
 	if before.Cursor() != after.Cursor() {
-		t.Fatal("the position has moved")
+		t.Fatalf("position after the repair: got %+v, want %+v as before", after.Cursor(), before.Cursor())
 	}
 	page, err := CachedQuery(after).Feed(t.Context(), Feed{Reader: "ann"}, nil, 10)
-	if err != nil || len(page.Pins) != 0 {
-		t.Errorf("of empty outboxes %v are read, %v", page.Pins, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	compare(t, r, after)
-	compare(t, r, before)
+	if len(page.Pins) != 0 {
+		t.Errorf("got the pins %v from empty outboxes, want none", page.Pins)
+	}
+	compareFirstPages(t, r, after)
+	compareFirstPages(t, r, before)
 }
 
-// TestPagesFromMemoryWhileFolding: pages are the same from memory as from rows while the fold
+// TestPagesFromMemoryWhileFolding checks that pages from memory are those of rows while the fold
 // continues.
 func TestPagesFromMemoryWhileFolding(t *testing.T) {
 	for _, threshold := range []int64{0, -1} {
-		compareWhileFolding(t, newCacheWorld(t, threshold))
+		compareWhileFolding(t, newCachedStore(t, threshold))
 	}
 }
 
-func compareWhileFolding(t *testing.T, w *cacheWorld) {
+// compareWhileFolding lets three readers compare pages while it changes the store.
+func compareWhileFolding(t *testing.T, w *cachedStore) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 8))
-	over := make(chan struct{})
+	done := make(chan struct{})
 	var compared atomic.Int64
 	var wg sync.WaitGroup
 	for i := range uint64(3) {
@@ -272,18 +305,19 @@ func compareWhileFolding(t *testing.T, w *cacheWorld) {
 			r := rand.New(rand.NewPCG(9, i))
 			for {
 				select {
-				case <-over:
+				case <-done:
 					return
 				default:
-					compare(t, r, w.view(t))
+					compareFirstPages(t, r, w.view(t))
 					compared.Add(1)
 				}
 			}
 		})
 	}
+
 	for n := 0; n < 2000 || compared.Load() < 500; n++ {
 		w.change(t, r)
 	}
-	close(over)
+	close(done)
 	wg.Wait()
 }

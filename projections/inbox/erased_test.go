@@ -17,32 +17,35 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// longIDs are ids of every form for the users of generated histories, whose own are too short to be
-// looked for in rows.
+// longIDs are ids of every form for the users of generated histories. They are long enough to be
+// searched for in rows.
 var longIDs = []string{
-	"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099", "9988776655443322110", "007-raw-user", "raw-user-two",
+	"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
+	"9988776655443322110", "007-raw-user", "raw-user-two",
 }
 
-// TestErasedUserLeavesNoRow: once a user was deleted and did not come back, no row has the id,
-// whatever there was, whatever imports bring afterwards (I12).
+// TestErasedUserLeavesNoRow checks that, once a user was deleted and did not come back, no row has
+// the id, whatever rows there were, and whatever imports bring afterwards (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := renamed(histories.History(t, histories.Options{Feeds: true}), longIDs)
-		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		history := renameUsers(histories.History(t, histories.Options{Feeds: true}), longIDs)
+		set := smallSettings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep") // most inboxes are trimmed
 		s := openMem(t, set)
 		defer s.Close()
+
+		// After the history, some users get many followers and pins, and are deleted.
 		last := &history[len(history)-1]
-		end := histories.Envelopes(history)
-		tail := &tail{seq: last.Seq, time: end[len(end)-1].Cursor.LastTime}
+		envs := histories.Envelopes(history)
+		tail := &eventTail{seq: last.Seq, time: envs[len(envs)-1].Cursor.LastTime}
 		victims := rapid.SliceOfNDistinct(rapid.SampledFrom(longIDs), 1, 2, rapid.ID).Draw(t, "deleted")
 		for _, user := range victims {
-			tail.popular(user, rapid.IntRange(0, 3).Draw(t, "posts"))
+			tail.addFollowersAndPins(user, rapid.IntRange(0, 3).Draw(t, "posts"))
 		}
 		for _, user := range victims {
 			tail.add(events.Event{Kind: events.UserDeleted, User: user})
 		}
-		// The import comes again, at offsets that are new.
+		// Then the imports are repeated at new offsets.
 		for _, ev := range history {
 			if ev.Backfill {
 				ev.Offset += 1_000_000
@@ -50,46 +53,50 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 			}
 		}
 		history = append(history, tail.list...)
+
 		for _, env := range histories.Envelopes(history) {
-			fold(t, s, env)
+			mustFold(t, s, env)
 		}
-		for _, user := range gone(history) {
-			checkGone(t, s, user, history)
+
+		for _, user := range deletedUsers(history) {
+			checkNoRowNames(t, s, user, history)
 		}
-		compare(t, s, history)
+		compareFeeds(t, s, history)
 	})
 }
 
-// tail makes events that follow a history, each in an envelope.
-type tail struct {
+// eventTail makes events that follow a history, each in an envelope of its own.
+type eventTail struct {
 	seq  uint64
 	time events.Micros
 	list []events.Event
 }
 
-func (l *tail) add(ev events.Event) {
+func (l *eventTail) add(ev events.Event) {
 	l.seq++
 	l.time++
-	if ev.Seq, ev.Slot = l.seq, 0; !ev.Backfill {
+	ev.Seq = l.seq
+	ev.Slot = 0
+	if !ev.Backfill {
 		ev.Time = l.time
 	}
 	l.list = append(l.list, ev)
 }
 
-// popular makes a user stand in the inboxes of all others.
-func (l *tail) popular(user string, n int) {
+// addFollowersAndPins lets all other users follow a user, who then creates n pins.
+func (l *eventTail) addFollowersAndPins(user string, n int) {
 	for _, other := range longIDs {
 		if other != user {
-			l.add(follows(other, user))
+			l.add(newFollow(other, user))
 		}
 	}
 	for i := range n {
-		l.add(posts(user, fmt.Sprint("last", i)))
+		l.add(newPin(user, fmt.Sprint("last", i)))
 	}
 }
 
-// gone are the users of whom no live event is after their deletion.
-func gone(history []events.Event) (users []string) {
+// deletedUsers returns the users who were deleted and of whom no later live event is.
+func deletedUsers(history []events.Event) (users []string) {
 	for _, user := range longIDs {
 		deleted := false
 		for i := range history {
@@ -109,89 +116,94 @@ func gone(history []events.Event) (users []string) {
 	return users
 }
 
-// repinOf is what the backfilled creation of a pin of another user says of the pin that it re-pins:
-// while other history may come that is held against it, it stays.
+// repinOf matches, in the description of the backfilled creation of a pin, the pin that it re-pins.
+// The row of that creation keeps it as long as other history may conflict with it.
 var repinOf = regexp.MustCompile(`( history:(?: \S+=\S*)*?) repin-of=\S+`)
 
-// checkGone looks for the id of a user in all rows, as text and as keys have it.
-func checkGone(t fataler, s *store.Store, user string, history []events.Event) {
-	t.Helper()
-	key := events.AppendID(nil, user)
-	key = bytes.TrimRight(key[1:], "\x00")
+// checkNoRowNames checks that no row has the id of a user, neither as text nor as keys encode it, except where repinOf matches.
+func checkNoRowNames(t fataler, s *store.Store, user string, history []events.Event) {
+	encodedID := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
+	hasID := func(b []byte) bool { return bytes.Contains(b, encodedID) || bytes.Contains(b, []byte(user)) }
 	eachRow(t, s, func(k, v []byte) {
 		t.Helper()
-		in := func(b []byte) bool { return bytes.Contains(b, key) || bytes.Contains(b, []byte(user)) }
-		if !in(k) && !in(v) {
+		if !hasID(k) && !hasID(v) {
 			return
 		}
 		text, err := projections.Text(inbox.DescribeRow(k, v))
 		if err != nil {
 			t.Fatalf("row %x: %v", k, err)
 		}
-		if !in(k) && !strings.Contains(repinOf.ReplaceAllString(text, "$1"), user) {
+
+		if !hasID(k) && !strings.Contains(repinOf.ReplaceAllString(text, "$1"), user) {
 			return
 		}
-		t.Fatalf("%s was deleted and is named in the row\n%s\nafter\n%s", user, text, tell(history))
+		t.Fatalf("%s was deleted, want no row with the id, but there is\n%s\nafter\n%s", user, text, formatHistory(history))
 	})
 }
 
-// TestErasedUserLeavesNoRowInSteps: the same for a user who has been in every inbox, full or
-// trimmed or lost, with steps in between.
+// TestErasedUserLeavesNoRowInSteps checks the same for a user with so many rows that the deletion
+// takes several steps, and who has been in every inbox, full, trimmed or dropped.
 func TestErasedUserLeavesNoRowInSteps(t *testing.T) {
 	for _, threshold := range []int64{-1, 100} {
-		set := settings(threshold)
+		set := smallSettings(threshold)
 		s := openMem(t, set)
-		l := newLog(t, s)
+		l := newLogBuilder(t, s)
+
 		var history []events.Event
 		for i := range 300 {
 			reader := fmt.Sprint("reader", i)
-			history = append(history, follows(reader, "bob-to-go"), follows("bob-to-go", reader))
+			history = append(history, newFollow(reader, "bob-to-go"), newFollow("bob-to-go", reader))
 			if i%2 == 0 {
-				history = append(history, follows(reader, "eve"), events.Event{Kind: events.Reacted, User: "bob-to-go", Item: reader})
+				history = append(history, newFollow(reader, "eve"))
+				history = append(history, events.Event{Kind: events.Reacted, User: "bob-to-go", Item: reader})
 			}
 		}
 		for i := range 30 {
-			history = append(history, postsOn("bob-to-go", fmt.Sprint("b", i%3), fmt.Sprint("p", i)), posts("eve", fmt.Sprint("e", i)))
+			history = append(history, newPinOn("bob-to-go", fmt.Sprint("b", i%3), fmt.Sprint("p", i)))
+			history = append(history, newPin("eve", fmt.Sprint("e", i)))
 		}
 		history = append(history, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "b1"})
 		for part := range slices.Chunk(history, events.MaxEnvelopeEvents) {
 			l.add(part...)
 		}
 		l.add(events.Event{Kind: events.UserDeleted, User: "bob-to-go"})
-		checkGone(t, s, "bob-to-go", nil)
+
+		checkNoRowNames(t, s, "bob-to-go", nil)
+		// Only every other reader follows eve, whose pins stay.
 		for _, reader := range []string{"reader0", "reader1"} {
 			want := 30
 			if reader == "reader1" {
 				want = 0
 			}
-			if got := feed(t, s, inbox.Feed{Reader: reader}, 50); len(got) != want {
-				t.Errorf("%s has a feed of %d pins, want %d", reader, len(got), want)
+			if got := mustReadFeed(t, s, inbox.Feed{Reader: reader}, 50); len(got) != want {
+				t.Errorf("feed of %s: got %d pins, want %d", reader, len(got), want)
 			}
 		}
+
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// feed reads a feed to its end, and looks at the pages.
-func feed(t testing.TB, s *store.Store, f inbox.Feed, n int) []inbox.Pin {
+// mustReadFeed reads a feed to its end, and checks its pages as mustReadPages does.
+func mustReadFeed(t testing.TB, s *store.Store, f inbox.Feed, n int) []inbox.Pin {
 	t.Helper()
-	v := view(t, s)
+	v := mustView(t, s)
 	defer v.Close()
-	return pages(t, inbox.CachedQuery(v), f, n)
+	return mustReadPages(t, inbox.CachedQuery(v), f, n)
 }
 
-// TestErasedUserLeavesInboxes: what an erased user has pinned leaves the inboxes of followers.
+// TestErasedUserLeavesInboxes checks that the pins of an erased user are removed from the inboxes of followers.
 func TestErasedUserLeavesInboxes(t *testing.T) {
-	s := newStory(t, inbox.DefaultSettings())
-	s.do(follows("ann", "bob"), follows("ann", "cid"))
-	s.do(posts("bob", "p"), posts("cid", "p"), posts("bob", "q"))
-	if n := entries(t, s.s, "ann"); n != 3 {
-		t.Fatalf("%d entries, want 3", n)
+	s := newCheckedLog(t, inbox.DefaultSettings())
+	s.addChecked(newFollow("ann", "bob"), newFollow("ann", "cid"))
+	s.addChecked(newPin("bob", "p"), newPin("cid", "p"), newPin("bob", "q"))
+	if n := countEntries(t, s.s, "ann"); n != 3 {
+		t.Fatalf("got %d entries in the inbox, want 3", n)
 	}
-	s.do(events.Event{Kind: events.UserDeleted, User: "bob"})
-	if n := entries(t, s.s, "ann"); n != 1 {
-		t.Errorf("%d entries, want that of cid", n)
+	s.addChecked(events.Event{Kind: events.UserDeleted, User: "bob"})
+	if n := countEntries(t, s.s, "ann"); n != 1 {
+		t.Errorf("got %d entries in the inbox after the deletion, want only that of cid", n)
 	}
 }

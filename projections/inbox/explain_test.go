@@ -15,23 +15,25 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// pinName names a pin that a history mentions, living or not.
+// pinName names a pin that a history mentions, whether the pin exists or not.
 type pinName struct{ owner, id string }
 
-func pinsNamed(history []events.Event) (all []pinName) {
+// pinsMentioned returns the pins that a history mentions, and one that it does not.
+func pinsMentioned(history []events.Event) (all []pinName) {
 	for i := range history {
-		if p := (pinName{history[i].User, history[i].Pin}); p.id != "" && !slices.Contains(all, p) {
+		p := pinName{history[i].User, history[i].Pin}
+		if p.id != "" && !slices.Contains(all, p) {
 			all = append(all, p)
 		}
 	}
 	return append(all, pinName{"stranger", "p1"})
 }
 
-// absenceOf says in the words of the store what the model says.
-func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
+// toAbsenceReasons converts reasons of the model to reasons of the feed.
+func toAbsenceReasons(m model.Absence) (reasons inbox.AbsenceReasons) {
 	for _, r := range []struct {
-		holds bool
-		is    inbox.AbsenceReasons
+		holds  bool
+		reason inbox.AbsenceReasons
 	}{
 		{m.NotLiving, inbox.AbsenceNotLiving},
 		{m.Own, inbox.AbsenceOwnPin},
@@ -47,38 +49,42 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 		{m.Origin.Deleted, inbox.AbsenceRepinOfDeleted},
 	} {
 		if r.holds {
-			a |= r.is
+			reasons |= r.reason
 		}
 	}
-	return a
+	return reasons
 }
 
-// TestExplainAgreesWithModelAndPages: of every pin of a history, for every reader and any options,
-// the explanation gives the reasons of the model, and names the position of the pin in the feed as
-// its pages show it. A pin is in the feed exactly if there is no reason (I8).
+// TestExplainAgreesWithModelAndPages checks the explanation of every pin of a history, for every
+// reader and any options. The explanation must give the reasons of the model, and the position of
+// the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
 func TestExplainAgreesWithModelAndPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
-		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set := smallSettings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
 		s := openMem(t, set)
 		defer s.Close()
+
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
-			fold(t, s, env)
-			if folded += len(env.Events); folded == len(history) || rapid.IntRange(0, 9).Draw(t, "ask") == 0 {
-				explainAll(t, s, history[:folded])
+			mustFold(t, s, env)
+			folded += len(env.Events)
+			if folded == len(history) || rapid.IntRange(0, 9).Draw(t, "ask") == 0 {
+				checkExplanations(t, s, history[:folded])
 			}
 		}
 	})
 }
 
-// explainAll asks about every pin for every reader.
-func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
-	v := view(t, s)
+// checkExplanations asks about every pin for every reader.
+func checkExplanations(t *rapid.T, s *store.Store, history []events.Event) {
+	v := mustView(t, s)
 	defer v.Close()
 	want := model.New(history).At(v.Cursor().LastTime)
 	q := inbox.CachedQuery(v)
+
+	// A feed with any options, in any order.
 	hides := rapid.Bool().Draw(t, "hides")
 	hidden := func(item string) bool { return hides && item[0]%2 == 1 }
 	f := inbox.Feed{
@@ -93,75 +99,109 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 		},
 	}
 	if rapid.Bool().Draw(t, "by heat") {
-		f = byHeat(f, rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "ranked"), v.Cursor(), history)
+		f = rankByHeat(f, rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "ranked"), v.Cursor(), history)
 	}
+
 	for _, f.Reader = range append(want.Users(), "stranger") {
-		shown := pages(t, q, f, 3)
-		for _, name := range pinsNamed(history) {
-			x, err := q.Explain(context.Background(), f, name.owner, name.id)
+		shown := mustReadPages(t, q, f, 3)
+		for _, name := range pinsMentioned(history) {
+			explanation, err := q.Explain(context.Background(), f, name.owner, name.id)
 			if err != nil {
-				t.Fatalf("why %v: %v", name, err)
+				t.Fatalf("explain %v: %v", name, err)
 			}
+
+			// The reasons are those of the model, and those that the pages decide.
 			absence := want.Absence(f.Reader, name.owner, name.id, f.IncludeOwn)
 			if f.Only != 0 {
 				absence = want.AbsenceWith(f.Reader, name.owner, name.id, f.IncludeOwn, f.Only)
 			}
-			reasons := absenceOf(absence)
-			if x.Pin != nil && hidden(x.Pin.Item) {
+			reasons := toAbsenceReasons(absence)
+			if explanation.Pin != nil && hidden(explanation.Pin.Item) {
 				reasons |= inbox.AbsenceItemHidden
 			}
-			if got := x.Absence &^ (inbox.AbsenceNotRanked | inbox.AbsenceItemShown); got != reasons {
-				t.Fatalf("%v for %+v: reasons %b, want %b\nafter\n%s", name, f, x.Absence, reasons, tell(history))
+			const reasonsOfPages = inbox.AbsenceNotRanked | inbox.AbsenceItemShown
+			if got := explanation.Absence &^ reasonsOfPages; got != reasons {
+				t.Fatalf("%v for %+v: got reasons %b, want %b\nafter\n%s", name, f, explanation.Absence, reasons, formatHistory(history))
 			}
-			if reasons != 0 && x.Absence != reasons ||
-				x.Absence&inbox.AbsenceNotRanked != 0 && f.Order == inbox.Newest || x.Absence&inbox.AbsenceItemShown != 0 && !f.OnePerItem {
-				t.Fatalf("%v for %+v: reasons %b that were not to be asked for", name, f, x.Absence)
+			if reasons != 0 && explanation.Absence != reasons {
+				t.Fatalf("%v for %+v: got reasons %b, want only %b", name, f, explanation.Absence, reasons)
 			}
-			at := slices.IndexFunc(shown, func(p inbox.Pin) bool { return p.Owner == name.owner && p.ID == name.id })
-			if x.Rank != at+1 || (x.Rank > 0) != (x.Absence == 0) || (x.Rank > 0) != (x.Delivery != inbox.DeliveryNone) {
-				t.Fatalf("%v for %+v: %+v, but entry %d of %+v\nafter\n%s", name, f, x, at+1, shown, tell(history))
+			if explanation.Absence&inbox.AbsenceNotRanked != 0 && f.Order == inbox.Newest {
+				t.Fatalf("%v for %+v: got reasons %b, want no reason of a ranking", name, f, explanation.Absence)
 			}
-			if at >= 0 && x.Pin.Score != shown[at].Score {
-				t.Fatalf("%v for %+v: score %d, want %d", name, f, x.Pin.Score, shown[at].Score)
+			if explanation.Absence&inbox.AbsenceItemShown != 0 && !f.OnePerItem {
+				t.Fatalf("%v for %+v: got reasons %b, want no reason of an item that was shown", name, f, explanation.Absence)
+			}
+
+			// The pin has a rank and a delivery exactly if the pages show it.
+			index := slices.IndexFunc(shown, func(p inbox.Pin) bool { return p.Owner == name.owner && p.ID == name.id })
+			if explanation.Rank != index+1 {
+				t.Fatalf("%v for %+v: got %+v, want rank %d in %+v\nafter\n%s",
+					name, f, explanation, index+1, shown, formatHistory(history))
+			}
+			isShown := explanation.Rank > 0
+			if isShown != (explanation.Absence == 0) || isShown != (explanation.Delivery != inbox.DeliveryNone) {
+				t.Fatalf("%v for %+v: got %+v, want a rank exactly if there is no reason and a delivery\nafter\n%s",
+					name, f, explanation, formatHistory(history))
+			}
+			if index >= 0 && explanation.Pin.Score != shown[index].Score {
+				t.Fatalf("%v for %+v: got score %d, want %d", name, f, explanation.Pin.Score, shown[index].Score)
 			}
 		}
 	}
 }
 
-// TestExplainGivesEachReason: each reason, alone and with others.
+// TestExplainGivesEachReason checks each reason, alone and together with others.
 func TestExplainGivesEachReason(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
-	l := newLog(t, s)
+	l := newLogBuilder(t, s)
+
+	// The relations of ann.
 	l.add(
-		follows("ann", "bob"), onBoard(events.BoardUnfollowed, "ann", "bob", "trips"), onBoard(events.BoardFollowed, "ann", "cid", "cats"),
-		follows("ann", "dan"), events.Event{Kind: events.UserMuted, User: "ann", Peer: "dan"},
-		onBoard(events.BoardUnfollowed, "ann", "dan", "trips"), events.Event{Kind: events.UserBlocked, User: "eve", Peer: "ann"},
-		events.Event{Kind: events.UserMuted, User: "ann", Peer: "eve"}, follows("ann", "gil"),
+		newFollow("ann", "bob"),
+		newBoardEvent(events.BoardUnfollowed, "ann", "bob", "trips"),
+		newBoardEvent(events.BoardFollowed, "ann", "cid", "cats"),
+		newFollow("ann", "dan"),
+		events.Event{Kind: events.UserMuted, User: "ann", Peer: "dan"},
+		newBoardEvent(events.BoardUnfollowed, "ann", "dan", "trips"),
+		events.Event{Kind: events.UserBlocked, User: "eve", Peer: "ann"},
+		events.Event{Kind: events.UserMuted, User: "ann", Peer: "eve"},
+		newFollow("ann", "gil"),
 		events.Event{Kind: events.FollowSettingsSet, User: "ann", Peer: "gil", Settings: events.SettingHideRepins},
 		events.Event{Kind: events.FollowSettingsSet, User: "ann", Peer: "hal", Settings: events.SettingHideRepins},
 	)
-	l.add(posts("cid", "hid"), postsOn("cid", "cats", "hid-too"))
-	l.add(posts("bob", "ended"), events.Event{Kind: events.PinDeleted, User: "bob", Pin: "ended"})
-	l.add(posts("gil", "own"), repins("gil", "again"), repins("hal", "again"))
+
+	// The pins of others, and re-pins of pins of several owners.
+	l.add(newPin("cid", "hid"), newPinOn("cid", "cats", "hid-too"))
+	l.add(newPin("bob", "ended"), events.Event{Kind: events.PinDeleted, User: "bob", Pin: "ended"})
+	l.add(newPin("gil", "own"), newRepin("gil", "again"), newRepin("hal", "again"))
 	repinsOf := func(pin, of string) events.Event {
 		return events.Event{Kind: events.PinCreated, User: "ivy", Pin: pin, Item: pin, RepinUser: of, RepinPin: "p"}
 	}
 	l.add(
-		follows("ann", "ivy"), repinsOf("of-dan", "dan"), repinsOf("of-eve", "eve"), repinsOf("of-jan", "jan"), repinsOf("of-ivy", "ivy"),
-		repinsOf("of-ann", "ann"), events.Event{Kind: events.UserDeleted, User: "jan"},
+		newFollow("ann", "ivy"),
+		repinsOf("of-dan", "dan"), repinsOf("of-eve", "eve"), repinsOf("of-jan", "jan"),
+		repinsOf("of-ivy", "ivy"), repinsOf("of-ann", "ann"),
+		events.Event{Kind: events.UserDeleted, User: "jan"},
 	)
 	l.add(
-		events.Event{Kind: events.PinCreated, User: "bob", Pin: "a", Item: "i"}, posts("bob", "b"), postsOn("bob", "trips", "t"),
-		posts("dan", "d"), postsOn("dan", "trips", "t"), posts("eve", "e"), posts("ann", "own"),
+		events.Event{Kind: events.PinCreated, User: "bob", Pin: "a", Item: "i"},
+		newPin("bob", "b"), newPinOn("bob", "trips", "t"), newPin("dan", "d"), newPinOn("dan", "trips", "t"),
+		newPin("eve", "e"), newPin("ann", "own"),
 		events.Event{Kind: events.PinCreated, User: "bob", Pin: "c", Item: "i"},
 	)
-	v := view(t, s)
+
+	// Ask for feeds with and without each item once, and with one ranked pin.
+	v := mustView(t, s)
 	defer v.Close()
-	f := inbox.Feed{Reader: "ann", HiddenItems: hiding(t, func(item string) bool { return item == "hid" || item == "hid-too" })}
+	f := inbox.Feed{Reader: "ann", HiddenItems: hideItems(t, func(item string) bool {
+		return item == "hid" || item == "hid-too"
+	})}
 	once := f
 	once.OnePerItem = true
-	ranked, both := byHeat(f, 1, l.cursor, l.told), byHeat(once, 1, l.cursor, l.told)
+	ranked := rankByHeat(f, 1, l.cursor, l.events)
+	rankedOnce := rankByHeat(once, 1, l.cursor, l.events)
 	for _, c := range []struct {
 		feed      inbox.Feed
 		owner, id string
@@ -194,32 +234,40 @@ func TestExplainGivesEachReason(t *testing.T) {
 		{once, "bob", "a", inbox.AbsenceItemShown},
 		{ranked, "bob", "c", 0},
 		{ranked, "bob", "b", inbox.AbsenceNotRanked},
-		{both, "bob", "b", inbox.AbsenceNotRanked},
-		{both, "bob", "a", inbox.AbsenceNotRanked | inbox.AbsenceItemShown},
-		{byHeat(once, 3, l.cursor, l.told), "bob", "a", inbox.AbsenceItemShown},
+		{rankedOnce, "bob", "b", inbox.AbsenceNotRanked},
+		{rankedOnce, "bob", "a", inbox.AbsenceNotRanked | inbox.AbsenceItemShown},
+		{rankByHeat(once, 3, l.cursor, l.events), "bob", "a", inbox.AbsenceItemShown},
 	} {
-		x, err := inbox.CachedQuery(v).Explain(context.Background(), c.feed, c.owner, c.id)
-		if err != nil || x.Absence != c.want {
-			t.Errorf("%s/%s: %b, want %b: %v", c.owner, c.id, x.Absence, c.want, err)
+		explanation, err := inbox.CachedQuery(v).Explain(context.Background(), c.feed, c.owner, c.id)
+		if err != nil {
+			t.Errorf("%s/%s: %v", c.owner, c.id, err)
+			continue
+		}
+		if explanation.Absence != c.want {
+			t.Errorf("%s/%s: got reasons %b, want %b", c.owner, c.id, explanation.Absence, c.want)
 		}
 	}
 }
 
-// TestExplainTellsPushedFromPulled: an explanation says whether a pin is pushed to inboxes, or an
-// outbox is read for it.
+// TestExplainTellsPushedFromPulled checks that an explanation says whether a pin is pushed to
+// inboxes, or an outbox is read for it.
 func TestExplainTellsPushedFromPulled(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Threshold = 1
 	s := openMem(t, set)
 	defer s.Close()
-	l := newLog(t, s)
-	crowd := near("ann", 2)
-	l.add(follows("ann", "bob"), follows("ann", "star"), follows(crowd[0], "star"), follows(crowd[1], "star"))
+	l := newLogBuilder(t, s)
+
+	// Two more followers in the partition of ann put star, and the board of eve, above the
+	// threshold.
+	crowd := usersNear("ann", 2)
+	l.add(newFollow("ann", "bob"), newFollow("ann", "star"), newFollow(crowd[0], "star"), newFollow(crowd[1], "star"))
 	for _, reader := range append(crowd, "ann") {
-		l.add(onBoard(events.BoardFollowed, reader, "eve", "art"))
+		l.add(newBoardEvent(events.BoardFollowed, reader, "eve", "art"))
 	}
-	l.add(posts("bob", "p"), posts("star", "p"), postsOn("eve", "art", "p"), posts("ann", "own"))
-	v := view(t, s)
+	l.add(newPin("bob", "p"), newPin("star", "p"), newPinOn("eve", "art", "p"), newPin("ann", "own"))
+
+	v := mustView(t, s)
 	defer v.Close()
 	q := inbox.CachedQuery(v)
 	for _, c := range []struct {
@@ -232,23 +280,27 @@ func TestExplainTellsPushedFromPulled(t *testing.T) {
 		{"ann", "own", inbox.DeliveryPulled},
 		{"bob", "none", inbox.DeliveryNone},
 	} {
-		x, err := q.Explain(context.Background(), inbox.Feed{Reader: "ann", IncludeOwn: true}, c.owner, c.id)
-		if err != nil || x.Delivery != c.want {
-			t.Errorf("%s/%s: %+v: %v, want %d", c.owner, c.id, x, err, c.want)
+		explanation, err := q.Explain(context.Background(), inbox.Feed{Reader: "ann", IncludeOwn: true}, c.owner, c.id)
+		if err != nil {
+			t.Errorf("%s/%s: %v", c.owner, c.id, err)
+			continue
+		}
+		if explanation.Delivery != c.want {
+			t.Errorf("%s/%s: got %+v, want delivery %d", c.owner, c.id, explanation, c.want)
 		}
 	}
 }
 
-// TestExplainFailsIfHidingFails: an explanation says nothing if it is not known what is hidden.
+// TestExplainFailsIfHidingFails checks that Explain fails if it is not known which items are hidden.
 func TestExplainFailsIfHidingFails(t *testing.T) {
-	s, l := shelf(t)
-	v := view(t, s)
+	s, l := newFeedOf60Pins(t)
+	v := mustView(t, s)
 	defer v.Close()
-	broken := errors.New("broken")
+	hideErr := errors.New("cannot say what is hidden")
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
-		f := l.in(order, inbox.Feed{Reader: "ann", HiddenItems: func([]string) ([]bool, error) { return nil, broken }})
-		if _, err := inbox.Query(v).Explain(context.Background(), f, "bob", "p00"); !errors.Is(err, broken) {
-			t.Errorf("order %d: %v", order, err)
+		f := l.inOrder(order, inbox.Feed{Reader: "ann", HiddenItems: func([]string) ([]bool, error) { return nil, hideErr }})
+		if _, err := inbox.Query(v).Explain(context.Background(), f, "bob", "p00"); !errors.Is(err, hideErr) {
+			t.Errorf("order %d: got error %v, want %v", order, err, hideErr)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// Entries counts what is in the inbox of a reader, in memory.
+// Entries returns the number of entries in the inbox of a reader, which is in memory.
 func Entries(v *projections.View, reader string) (n int) {
 	c, ok := v.QueryCache().(*inboxcache.Cache)
 	if !ok {
@@ -19,7 +19,7 @@ func Entries(v *projections.View, reader string) (n int) {
 	return n
 }
 
-// CachedOver is [CachedQuery] over a state that reads a view.
+// CachedOver returns queries as [CachedQuery] does, which read another state instead of the view.
 func CachedOver(r State, v *projections.View) *Queries {
 	q := CachedQuery(v)
 	q.state = r

@@ -15,9 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestBuildPullsGrownOwnersAsLiveFold: owners who grow beyond the threshold of a partition by an
-// import are pulled from the same event on in a live fold and in a build, which is not given all
-// that an event has (I4).
+// TestBuildPullsGrownOwnersAsLiveFold checks owners whom an import moves above the threshold of a
+// partition. They must be pulled from the same event on in a live fold and in a build, which does
+// not get all that an event has (I4).
 func TestBuildPullsGrownOwnersAsLiveFold(t *testing.T) {
 	set := inbox.DefaultSettings()
 	envs := grownOwners(20, int(set.Threshold)+5)
@@ -26,15 +26,17 @@ func TestBuildPullsGrownOwnersAsLiveFold(t *testing.T) {
 	pulled := 0
 	for _, row := range straight {
 		text, err := projections.Text(inbox.DescribeRow(row.Key, row.Value))
-		if strings.Contains(text, " pull A=") {
+		switch {
+		case strings.Contains(text, " pull A="):
 			pulled++
-		} else if err != nil && projections.Tag(row.Key[2]) > projections.LastRuntimeTag {
+		case err != nil && projections.Tag(row.Key[2]) > projections.LastRuntimeTag:
 			t.Fatal(err)
 		}
 	}
 	if all := 20 * (int(set.Threshold) + 5); pulled == 0 || pulled == all {
-		t.Errorf("%d followers of %d are pulled, so the history shows nothing", pulled, all)
+		t.Errorf("got %d pulled follows of %d, want some and not all, so that the history has both", pulled, all)
 	}
+
 	fs := vfs.NewMem()
 	b, err := build.New(build.Options{FS: fs, Dir: "data/inbox/000001", New: newInbox})
 	if err != nil {
@@ -55,7 +57,7 @@ func TestBuildPullsGrownOwnersAsLiveFold(t *testing.T) {
 	rows.MustEqual(t, straight, "built")
 }
 
-// grownOwners returns backfills by which owners get so many followers each, all of one partition.
+// grownOwners returns backfills by which each owner gets a number of followers, all in one partition.
 func grownOwners(owners, followers int) (envs []*events.Envelope) {
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
 	offset := uint64(0)

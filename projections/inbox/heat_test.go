@@ -8,10 +8,15 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// secondHeat is how items gain heat in histories of some seconds.
-var secondHeat = model.HeatSettings{HalfLife: events.Micros(time.Second / time.Microsecond), Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4}}
+// secondHeat says how items gain heat in histories of some seconds.
+var secondHeat = model.HeatSettings{
+	HalfLife:  events.Micros(time.Second / time.Microsecond),
+	Play:      1,
+	Repin:     8,
+	Reactions: map[string]uint32{"": 4},
+}
 
-// modelScores are the scores that the model tells.
+// modelScores has scores of the model, by item.
 type modelScores map[string]int64
 
 // Of returns the score of an item.
@@ -23,10 +28,11 @@ func (s modelScores) Of(item string) (int64, bool, error) {
 // Close does nothing.
 func (modelScores) Close() error { return nil }
 
-// byHeat ranks the newest pins of a feed by what the model tells of a history, of which a cursor is
-// the end.
-func byHeat(f inbox.Feed, ranked int, at events.Cursor, history []events.Event) inbox.Feed {
-	f.Order, f.MaxRanked = inbox.Trending, ranked
+// rankByHeat returns the feed with its newest pins ranked by the heats of the model after a history,
+// of which a cursor is the end.
+func rankByHeat(f inbox.Feed, ranked int, at events.Cursor, history []events.Event) inbox.Feed {
+	f.Order = inbox.Trending
+	f.MaxRanked = ranked
 	f.Heat = inbox.Heat{At: at, Scores: func(seq uint64) inbox.Scores {
 		n := 0
 		for n < len(history) && history[n].Seq <= seq {
@@ -37,13 +43,15 @@ func byHeat(f inbox.Feed, ranked int, at events.Cursor, history []events.Event) 
 	return f
 }
 
-// byHeat ranks all pins of a feed by what was told so far.
-func (l *log) byHeat(f inbox.Feed) inbox.Feed { return byHeat(f, 1000, l.cursor, l.told) }
+// rankByHeat returns the feed with all its pins ranked by the heats of the events so far.
+func (l *logBuilder) rankByHeat(f inbox.Feed) inbox.Feed {
+	return rankByHeat(f, 1000, l.cursor, l.events)
+}
 
-// in puts a feed into an order.
-func (l *log) in(order inbox.Order, f inbox.Feed) inbox.Feed {
+// inOrder returns the feed in an order.
+func (l *logBuilder) inOrder(order inbox.Order, f inbox.Feed) inbox.Feed {
 	if order == inbox.Trending {
-		return l.byHeat(f)
+		return l.rankByHeat(f)
 	}
 	return f
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each;
-// some have heat.
-func shelf(t *testing.T) (*store.Store, *log) {
+// newFeedOf60Pins makes a feed of 60 pins of two owners, in which every item is shown by two pins,
+// one of each owner. Some items have heat.
+func newFeedOf60Pins(t *testing.T) (*store.Store, *logBuilder) {
 	t.Helper()
 	s := openMem(t, inbox.DefaultSettings())
 	t.Cleanup(func() {
@@ -22,11 +22,11 @@ func shelf(t *testing.T) (*store.Store, *log) {
 			t.Error(err)
 		}
 	})
-	l := newLog(t, s)
-	l.add(follows("ann", "bob"), follows("ann", "cid"))
+	l := newLogBuilder(t, s)
+	l.add(newFollow("ann", "bob"), newFollow("ann", "cid"))
 	for i := range 60 {
 		if i == 20 {
-			page(t, s, inbox.Feed{Reader: "ann"}, 1) // the floor lies in the midst
+			mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1) // begins an inbox, whose floor is within the feed
 		}
 		l.add(events.Event{
 			Kind: events.PinCreated, User: []string{"bob", "cid"}[i/30], Pin: fmt.Sprintf("p%02d", i), Item: fmt.Sprint("i", i%30),
@@ -38,11 +38,11 @@ func shelf(t *testing.T) (*store.Store, *log) {
 	return s, l
 }
 
-// hiding hides some items, and demands that it is not asked for nothing.
-func hiding(t *testing.T, hidden func(item string) bool) func([]string) ([]bool, error) {
+// hideItems returns a function that says which items are hidden, and demands that it is called with some items.
+func hideItems(t *testing.T, hidden func(item string) bool) func([]string) ([]bool, error) {
 	return func(items []string) ([]bool, error) {
 		if len(items) == 0 {
-			t.Error("asked what to hide of nothing")
+			t.Error("asked which of no items are hidden, want a call with items only")
 		}
 		hide := make([]bool, len(items))
 		for i, item := range items {
@@ -52,10 +52,10 @@ func hiding(t *testing.T, hidden func(item string) bool) func([]string) ([]bool,
 	}
 }
 
-// TestHiddenPinsLeaveNoGaps: what is hidden is left out on every page, and pages are full all the
-// same unless they are the last.
+// TestHiddenPinsLeaveNoGaps checks that pins of hidden items are left out of every page, and that
+// all pages but the last are full.
 func TestHiddenPinsLeaveNoGaps(t *testing.T) {
-	s, l := shelf(t)
+	s, l := newFeedOf60Pins(t)
 	for name, hidden := range map[string]func(item string) bool{
 		"none": func(string) bool { return false },
 		"all":  func(string) bool { return true },
@@ -65,17 +65,23 @@ func TestHiddenPinsLeaveNoGaps(t *testing.T) {
 	} {
 		for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 			for _, once := range []bool{false, true} {
-				f := l.in(order, inbox.Feed{Reader: "ann", OnePerItem: once})
-				all := feed(t, s, f, 100)
-				if want := map[bool]int{false: 60, true: 30}[once]; len(all) != want {
-					t.Fatalf("%d pins without hiding, want %d", len(all), want)
+				f := l.inOrder(order, inbox.Feed{Reader: "ann", OnePerItem: once})
+				all := mustReadFeed(t, s, f, 100)
+				wantAll := 60
+				if once {
+					wantAll = 30
 				}
+				if len(all) != wantAll {
+					t.Fatalf("got %d pins without hiding, want %d", len(all), wantAll)
+				}
+
 				want := slices.DeleteFunc(all, func(p inbox.Pin) bool { return hidden(p.Item) })
-				f.HiddenItems = hiding(t, hidden)
+				f.HiddenItems = hideItems(t, hidden)
 				for _, n := range []int{1, 2, 7, 29, 30, 59, 60, 61} {
-					// That pages are full or the last is looked at in there.
-					if got := feed(t, s, f, n); !slices.Equal(names(got), names(want)) {
-						t.Errorf("%s, order %d, one per item %v, pages of %d: %v, want %v", name, order, once, n, names(got), names(want))
+					// mustReadFeed checks that all pages but the last are full.
+					if got := mustReadFeed(t, s, f, n); !slices.Equal(pinNames(got), pinNames(want)) {
+						t.Errorf("%s, order %d, one per item %v, pages of %d: got %v, want %v",
+							name, order, once, n, pinNames(got), pinNames(want))
 					}
 				}
 			}
@@ -83,40 +89,50 @@ func TestHiddenPinsLeaveNoGaps(t *testing.T) {
 	}
 }
 
-// TestPageFailsIfHidingFails: an error of who is asked what to hide is the error of the page, on
-// whatever page; no answer hides nothing.
+// TestPageFailsIfHidingFails checks that an error of the function that says what is hidden is the
+// error of the page, on any page, and that the function hides nothing if it returns nothing.
 func TestPageFailsIfHidingFails(t *testing.T) {
-	s, l := shelf(t)
-	v := view(t, s)
+	s, l := newFeedOf60Pins(t)
+	v := mustView(t, s)
 	defer v.Close()
 	q := inbox.Query(v)
 	ctx := context.Background()
-	broken := errors.New("broken")
+	hideErr := errors.New("cannot say what is hidden")
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
-		f := l.in(order, inbox.Feed{Reader: "ann", HiddenItems: func([]string) ([]bool, error) { return nil, nil }})
+		f := l.inOrder(order, inbox.Feed{Reader: "ann", HiddenItems: func([]string) ([]bool, error) { return nil, nil }})
 		first, err := q.Feed(ctx, f, nil, 10)
-		if err != nil || len(first.Pins) != 10 || first.Next == nil {
-			t.Fatalf("%+v: %v", first, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		f.HiddenItems = func([]string) ([]bool, error) { return nil, broken }
+		if len(first.Pins) != 10 || first.Next == nil {
+			t.Fatalf("order %d: got the first page %+v, want 10 pins and a next page", order, first)
+		}
+
+		f.HiddenItems = func([]string) ([]bool, error) { return nil, hideErr }
 		for _, after := range []inbox.PageCursor{nil, first.Next} {
-			if p, err := q.Feed(ctx, f, after, 10); !errors.Is(err, broken) || len(p.Pins) != 0 || p.Next != nil {
-				t.Errorf("order %d: %+v: %v", order, p, err)
+			page, err := q.Feed(ctx, f, after, 10)
+			if !errors.Is(err, hideErr) {
+				t.Errorf("order %d: got error %v, want %v", order, err, hideErr)
+			}
+			if len(page.Pins) != 0 || page.Next != nil {
+				t.Errorf("order %d: got the page %+v with the error, want none", order, page)
 			}
 		}
 	}
 }
 
-// TestHidingDuringSessionLosesNothingElse: what is hidden during a session does not come any more,
-// and nothing else is lost or comes twice.
+// TestHidingDuringSessionLosesNothingElse checks that items that are hidden during a session do not
+// appear any more, and that nothing else is lost or appears twice.
 func TestHidingDuringSessionLosesNothingElse(t *testing.T) {
-	s, l := shelf(t)
-	v := view(t, s)
+	s, l := newFeedOf60Pins(t)
+	v := mustView(t, s)
 	defer v.Close()
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 		hidden := map[string]bool{}
-		f := l.in(order, inbox.Feed{Reader: "ann", HiddenItems: hiding(t, func(item string) bool { return hidden[item] })})
-		all := feed(t, s, l.in(order, inbox.Feed{Reader: "ann"}), 100)
+		f := l.inOrder(order, inbox.Feed{Reader: "ann", HiddenItems: hideItems(t, func(item string) bool { return hidden[item] })})
+		all := mustReadFeed(t, s, l.inOrder(order, inbox.Feed{Reader: "ann"}), 100)
+
+		// Hide every item once it was shown.
 		var got, want []string
 		var after inbox.PageCursor
 		for {
@@ -128,20 +144,21 @@ func TestHidingDuringSessionLosesNothingElse(t *testing.T) {
 				got = append(got, pin.Owner+"/"+pin.ID)
 				hidden[pin.Item] = true // it was seen
 			}
-			if after = p.Next; after == nil {
+			if p.Next == nil {
 				break
 			}
+			after = p.Next
 		}
-		// The first of each item, but that of a pair on one page both come.
-		shown := map[string]int{}
-		pageOf := 0
+
+		// The first pin of each item is shown, and the second only if it is on the same page.
+		shownOnPage := map[string]int{}
 		for _, p := range all {
-			if at, ok := shown[p.Item]; ok && at != pageOf/7 {
+			page := len(want) / 7
+			if first, ok := shownOnPage[p.Item]; ok && first != page {
 				continue
 			}
-			shown[p.Item] = pageOf / 7
+			shownOnPage[p.Item] = page
 			want = append(want, p.Owner+"/"+p.ID)
-			pageOf++
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("order %d:\n got %v\nwant %v", order, got, want)

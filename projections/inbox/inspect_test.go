@@ -13,13 +13,14 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind
-// of row among them.
+// TestDescribeRowKnowsEveryRow describes every row that long histories make, and checks that every
+// kind of row is among them.
 func TestDescribeRowKnowsEveryRow(t *testing.T) {
-	seen := map[string]string{}
+	textByKind := map[string]string{}
 	for seed := range uint64(6) {
 		set := DefaultSettings()
-		set.Threshold, set.Keep = int64(seed%2), 3
+		set.Threshold = int64(seed % 2)
+		set.Keep = 3
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(set)})
 		if err != nil {
 			t.Fatal(err)
@@ -27,6 +28,7 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 		if err := s.Fold(histories.Envelopes(histories.FixedFeeds(seed, 400))); err != nil {
 			t.Fatal(err)
 		}
+
 		v, err := s.View()
 		if err != nil {
 			t.Fatal(err)
@@ -38,13 +40,14 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 			}
 			text, err := projections.Text(DescribeRow(it.Key(), it.Value()))
 			if err != nil {
-				t.Errorf("%x = %x: %v", it.Key(), it.Value(), err)
+				t.Errorf("describe %x = %x: %v", it.Key(), it.Value(), err)
 				continue
 			}
-			seen[strings.Fields(text)[1]] = text
-			// A key that is cut, or stands in another shard, is none.
+			textByKind[strings.Fields(text)[1]] = text
+
+			// A key that is cut, or that is in another shard, cannot be described.
 			if _, err := projections.Text(DescribeRow(it.Key()[:len(it.Key())-1], it.Value())); err == nil {
-				t.Errorf("a cut key of %q is described", text)
+				t.Errorf("describe a cut key of %q: got no error, want one", text)
 			}
 			other := bytes.Clone(it.Key())
 			if strings.Contains(text, " week=") {
@@ -53,23 +56,25 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 				other[1] ^= 1
 			}
 			if _, err := projections.Text(DescribeRow(other, it.Value())); err == nil {
-				t.Errorf("%q is described in a foreign shard", text)
+				t.Errorf("describe %q in another shard: got no error, want one", text)
 			}
 		}
+
 		for _, err := range []error{it.Close(), v.Close(), s.Close()} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	for _, form := range rowForms {
-		if seen[form.Name] == "" {
-			t.Errorf("no history makes a row of kind %s", form.Name)
+		if textByKind[form.Name] == "" {
+			t.Errorf("got no row of kind %s from any history, want at least one", form.Name)
 		}
 	}
 }
 
-// FuzzPageCursors: random bytes are no page cursor, or one that comes back the same.
+// FuzzPageCursors checks that random bytes are either no page cursor, or one that does not encode to more bytes.
 func FuzzPageCursors(f *testing.F) {
 	sortKey := sortKeyOf(17, "ann", "p1")
 	f.Add([]byte(newestCursor(sortKey, nil)))
@@ -77,16 +82,16 @@ func FuzzPageCursors(f *testing.F) {
 	f.Add([]byte(trendingCursor(heatSession{3, 4}, &trendingKey{true, -5, sortKey})))
 	f.Add([]byte(topCursor(99)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := PageCursor(data)
-		if p, top, err := parseNewestCursor(m); err == nil && len(newestCursor(p, top)) > len(m) {
-			t.Fatalf("%x", data)
+		cursor := PageCursor(data)
+		if p, top, err := parseNewestCursor(cursor); err == nil && len(newestCursor(p, top)) > len(cursor) {
+			t.Fatalf("cursor %x encodes as %x, want no more bytes", data, newestCursor(p, top))
 		}
-		if s, h, err := parseTrendingCursor(m); err == nil && len(trendingCursor(s, &h)) > len(m) {
-			t.Fatalf("%x", data)
+		if s, h, err := parseTrendingCursor(cursor); err == nil && len(trendingCursor(s, &h)) > len(cursor) {
+			t.Fatalf("cursor %x encodes as %x, want no more bytes", data, trendingCursor(s, &h))
 		}
-		if p, err := parseTopCursor(m); err == nil && !bytes.Equal(topCursor(events.Micros(0))[:1], m[:1]) {
-			t.Fatalf("%x", p)
+		if _, err := parseTopCursor(cursor); err == nil && !bytes.Equal(topCursor(events.Micros(0))[:1], cursor[:1]) {
+			t.Fatalf("cursor %x was read as a top cursor, want an error because of its first byte", data)
 		}
-		_, _ = parsePinsCursor(m)
+		_, _ = parsePinsCursor(cursor) // it only must not panic
 	})
 }

@@ -34,7 +34,7 @@ func (i iteratorWithoutOutboxes) skipOutboxes(more bool) bool {
 // TestExplainFindsMissingOutboxRow: a pin that the reader may see, and that is missing from the
 // feed, is corruption. No explanation may take it for a pin whose item is shown already.
 func TestExplainFindsMissingOutboxRow(t *testing.T) {
-	w := newCacheWorld(t, 39)
+	w := newCachedStore(t, 39)
 	w.fold(t, events.Event{Kind: events.PinCreated, User: cacheOwner(0), Pin: "p", Item: "i"})
 	v := w.view(t)
 	defer v.Close()

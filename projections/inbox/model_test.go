@@ -26,17 +26,19 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// settings with which generated histories reach everything: inboxes are trimmed.
-func settings(threshold int64) inbox.Settings {
+// smallSettings returns settings with which generated histories reach every case, because inboxes
+// are trimmed.
+func smallSettings(threshold int64) inbox.Settings {
 	s := inbox.DefaultSettings()
-	s.Threshold, s.Keep = threshold, 3
+	s.Threshold = threshold
+	s.Keep = 3
 	return s
 }
 
-// thresholds: everything is pulled, nearly everything, some, nothing.
+// thresholds are settings with which all owners are pulled, nearly all, some, or none.
 var thresholds = []int64{0, 1, 2, -1}
 
-// relations keeps whom readers follow, for all stores in memory.
+// relations caches whom readers follow, for all stores in memory.
 var relations = querycache.New(1 << 20)
 
 func openMem(t fataler, s inbox.Settings) *store.Store {
@@ -53,47 +55,47 @@ func openMemWith(t fataler, s inbox.Settings, cache *querycache.Cache) *store.St
 	return store
 }
 
-func fold(t fataler, s *store.Store, env *events.Envelope) {
+func mustFold(t fataler, s *store.Store, env *events.Envelope) {
 	t.Helper()
 	if err := s.Fold([]*events.Envelope{env}); err != nil {
 		t.Fatalf("fold %d: %v", env.Seq(), err)
 	}
 }
 
-// drawHistory draws a history of users in several partitions, in two, or in one.
+// drawHistory draws a history of users in many partitions, in two, or in one.
 func drawHistory(t *rapid.T) []events.Event {
 	history := histories.History(t, histories.Options{Feeds: true})
 	if ids := rapid.SampledFrom([][]string{nil, oneCrowd, twoCrowds}).Draw(t, "users"); ids != nil {
-		history = renamed(history, ids)
+		history = renameUsers(history, ids)
 	}
 	return history
 }
 
-// TestFeedsAreThoseOfModel: at every position of every history, for every threshold, every feed and
-// list is the model's, to its end (I8).
+// TestFeedsAreThoseOfModel checks that, at every position of every history, for every threshold,
+// every feed and list is the model's, up to its end (I8).
 func TestFeedsAreThoseOfModel(t *testing.T) {
 	t.Cleanup(func() {
 		if relations.Stats().Hits == 0 {
-			t.Error("no feed was made of what is kept in memory")
+			t.Error("got no hits in the cache of relations, want some")
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
-		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set := smallSettings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
 		s := openMem(t, set)
 		defer s.Close()
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
-			fold(t, s, env)
+			mustFold(t, s, env)
 			folded += len(env.Events)
-			compare(t, s, history[:folded])
+			compareFeeds(t, s, history[:folded])
 		}
 	})
 }
 
-// TestLongHistories does the same at some positions of long seeded histories, in which states pile
-// up.
+// TestLongHistories checks the same at some positions of long seeded histories, in which much state
+// accumulates.
 func TestLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
@@ -102,14 +104,16 @@ func TestLongHistories(t *testing.T) {
 	for seed := range uint64(4) {
 		history := histories.FixedFeeds(seed, n)
 		if seed > 0 {
-			history = renamed(history, oneCrowd)
+			history = renameUsers(history, oneCrowd)
 		}
-		s := openMem(t, settings(thresholds[seed]))
+
+		s := openMem(t, smallSettings(thresholds[seed]))
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
-			fold(t, s, env)
-			if folded += len(env.Events); i%24 == 0 || folded == len(history) {
-				compare(t, s, history[:folded])
+			mustFold(t, s, env)
+			folded += len(env.Events)
+			if i%24 == 0 || folded == len(history) {
+				compareFeeds(t, s, history[:folded])
 			}
 		}
 		if err := s.Close(); err != nil {
@@ -118,7 +122,7 @@ func TestLongHistories(t *testing.T) {
 	}
 }
 
-func view(t fataler, s *store.Store) *projections.View {
+func mustView(t fataler, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -127,44 +131,57 @@ func view(t fataler, s *store.Store) *projections.View {
 	return v
 }
 
-// compare asks everything that can be asked of a store.
-func compare(t fataler, s *store.Store, history []events.Event) {
+// compareFeeds compares every answer of a store with that of the model.
+func compareFeeds(t fataler, s *store.Store, history []events.Event) {
 	t.Helper()
-	v := view(t, s)
+	v := mustView(t, s)
 	defer v.Close()
 	want := model.New(history).At(v.Cursor().LastTime)
 	q := inbox.CachedQuery(v)
-	same := func(got, want any, format string, args ...any) {
+	expectSame := func(got, want any, format string, args ...any) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("at %d: %s:\n got %+v\nwant %+v\nafter\n%s", v.Cursor().Seq, fmt.Sprintf(format, args...), got, want,
-				tell(history))
+			t.Fatalf("at %d: %s:\n got %+v\nwant %+v\nafter\n%s",
+				v.Cursor().Seq, fmt.Sprintf(format, args...), got, want, formatHistory(history))
 		}
 	}
+	expectPages := func(f inbox.Feed, n int, want []inbox.Pin, format string, args ...any) {
+		t.Helper()
+		expectSame(mustReadPages(t, q, f, n), want, format, args...)
+	}
 	heats := model.Heats(history, secondHeat)
-	score := func(item string) (int64, bool) { h, ok := heats[item]; return h, ok }
+	score := func(item string) (int64, bool) { score, ok := heats[item]; return score, ok }
+
 	for _, reader := range append(want.Users(), "stranger") {
+		// Each feed in order of time, whole and in part, and the newest pins by heat.
 		for _, own := range []bool{false, true} {
 			feed := want.Feed(reader, own)
-			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own}, 2), pins(feed, nil), "feed of %s, own %v", reader, own)
-			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own, OnePerItem: true}, 1), pins(model.OnePerItem(feed), nil),
-				"feed of %s, own %v, one per item", reader, own)
-			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own, UnreadOnly: true}, 2), pins(model.After(want.Read(reader), feed), nil),
-				"unread of %s, own %v", reader, own)
+			f := inbox.Feed{Reader: reader, IncludeOwn: own}
+			expectPages(f, 2, toPins(feed, nil), "feed of %s, own %v", reader, own)
+
+			f = inbox.Feed{Reader: reader, IncludeOwn: own, OnePerItem: true}
+			expectPages(f, 1, toPins(model.OnePerItem(feed), nil), "feed of %s, own %v, one per item", reader, own)
+
+			f = inbox.Feed{Reader: reader, IncludeOwn: own, UnreadOnly: true}
+			expectPages(f, 2, toPins(model.After(want.Read(reader), feed), nil), "unread of %s, own %v", reader, own)
+
 			for _, only := range []events.FollowSettings{events.SettingFavorite, events.SettingNotify} {
 				feed := want.FeedWith(reader, own, only)
-				selected := inbox.Feed{Reader: reader, IncludeOwn: own, Only: only}
-				same(pages(t, q, selected, 2), pins(feed, nil), "feed of %s, own %v, only %b", reader, own, only)
-				selected.UnreadOnly = true
-				same(pages(t, q, selected, 2), pins(model.After(want.Read(reader), feed), nil), "unread of %s, own %v, only %b", reader, own, only)
+				f := inbox.Feed{Reader: reader, IncludeOwn: own, Only: only}
+				expectPages(f, 2, toPins(feed, nil), "feed of %s, own %v, only %b", reader, own, only)
+				f.UnreadOnly = true
+				unread := model.After(want.Read(reader), feed)
+				expectPages(f, 2, toPins(unread, nil), "unread of %s, own %v, only %b", reader, own, only)
 			}
 			for _, ranked := range []int{3, 1000} {
 				trending := want.TrendingFeed(reader, own, ranked, score)
-				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, IncludeOwn: own}, ranked, v.Cursor(), history), 2), pins(trending, heats),
-					"the newest %d of the feed of %s by heat, own %v", ranked, reader, own)
+				f := rankByHeat(inbox.Feed{Reader: reader, IncludeOwn: own}, ranked, v.Cursor(), history)
+				expectPages(f, 2, toPins(trending, heats), "the newest %d of the feed of %s by heat, own %v", ranked, reader, own)
 			}
 		}
-		list := func(board *string, want []model.Pin) {
+
+		// The lists of the reader's own pins, and the read marker.
+		expectOwnPins := func(board *string, want []model.Pin) {
 			t.Helper()
 			var got []inbox.Pin
 			var after inbox.PageCursor
@@ -173,34 +190,36 @@ func compare(t fataler, s *store.Store, history []events.Event) {
 				if err != nil {
 					t.Fatalf("pins of %s: %v", reader, err)
 				}
-				if got = append(got, page...); next == nil {
+				got = append(got, page...)
+				if next == nil {
 					break
 				}
 				after = next
 			}
-			same(got, pins(want, nil), "pins of %s", reader)
+			expectSame(got, toPins(want, nil), "pins of %s", reader)
 			n, err := q.PinCount(reader, board)
 			if err != nil {
-				t.Fatalf("count: %v", err)
+				t.Fatalf("number of pins of %s: %v", reader, err)
 			}
-			same(n, int64(len(want)), "number of pins of %s (I7)", reader)
+			expectSame(n, int64(len(want)), "number of pins of %s (I7)", reader)
 		}
 		page, err := q.Feed(context.Background(), inbox.Feed{Reader: reader}, nil, 1)
 		if err != nil {
 			t.Fatalf("feed of %s: %v", reader, err)
 		}
-		same(page.ReadMarker, want.Read(reader), "read marker of %s", reader)
-		list(nil, want.Pins(reader))
+		expectSame(page.ReadMarker, want.Read(reader), "read marker of %s", reader)
+		expectOwnPins(nil, want.Pins(reader))
 		for _, b := range want.BoardsMentioned() {
 			if b.Owner == reader {
-				list(&b.Board, want.BoardPins(b.Owner, b.Board))
+				expectOwnPins(&b.Board, want.BoardPins(b.Owner, b.Board))
 			}
 		}
 	}
 }
 
-// pages walks over a feed, and checks the pages as such.
-func pages(t fataler, q *inbox.Queries, f inbox.Feed, n int) (all []inbox.Pin) {
+// mustReadPages reads all pages of a feed, and checks that each but the last is full and has a new
+// page cursor.
+func mustReadPages(t fataler, q *inbox.Queries, f inbox.Feed, n int) (all []inbox.Pin) {
 	t.Helper()
 	var after inbox.PageCursor
 	for {
@@ -212,14 +231,18 @@ func pages(t fataler, q *inbox.Queries, f inbox.Feed, n int) (all []inbox.Pin) {
 		if page.Next == nil {
 			return all
 		}
-		if len(page.Pins) != n || bytes.Equal(page.Next, after) {
-			t.Fatalf("a page of %d pins has another behind it", len(page.Pins))
+		if len(page.Pins) != n {
+			t.Fatalf("a page before the last has %d pins, want %d", len(page.Pins), n)
+		}
+		if bytes.Equal(page.Next, after) {
+			t.Fatalf("a page has the page cursor %x of the page before, want a new one", after)
 		}
 		after = page.Next
 	}
 }
 
-func pins(want []model.Pin, heats map[string]int64) (list []inbox.Pin) {
+// toPins converts pins of the model to pins of a feed, with the scores of their items.
+func toPins(want []model.Pin, heats map[string]int64) (list []inbox.Pin) {
 	for _, p := range want {
 		list = append(list, inbox.Pin{
 			Owner: p.Owner, ID: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, RepinOwner: p.RepinOwner, RepinPin: p.RepinPin,
@@ -229,8 +252,8 @@ func pins(want []model.Pin, heats map[string]int64) (list []inbox.Pin) {
 	return list
 }
 
-// tell writes a history for people.
-func tell(history []events.Event) string {
+// formatHistory returns a history as text, with one event per line.
+func formatHistory(history []events.Event) string {
 	var b strings.Builder
 	for i := range history {
 		ev := &history[i]

@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// near returns n ids in the partition of a user. Every other is a number.
-func near(user string, n int) (ids []string) {
+// usersNear returns n ids in the partition of a user. Every other id is a number.
+func usersNear(user string, n int) (ids []string) {
 	for i := 0; len(ids) < n; i++ {
 		id := fmt.Sprint("near", i)
 		if i%2 == 1 {
@@ -20,15 +20,15 @@ func near(user string, n int) (ids []string) {
 	return ids
 }
 
-// For the users of generated histories: ids of one partition, so that owners have several followers
-// there, and of two.
+// oneCrowd and twoCrowds are ids for the users of generated histories: of one partition, so that
+// owners have several followers there, and of two.
 var (
-	oneCrowd  = near("ann", 6)
-	twoCrowds = append(near("bob", 3), near("ann", 3)...)
+	oneCrowd  = usersNear("ann", 6)
+	twoCrowds = append(usersNear("bob", 3), usersNear("ann", 3)...)
 )
 
-// renamed gives the users of a history, in the order in which they are met, other ids.
-func renamed(history []events.Event, ids []string) []events.Event {
+// renameUsers gives the users of a history other ids, in the order in which the history has them.
+func renameUsers(history []events.Event, ids []string) []events.Event {
 	names := map[string]string{"": ""}
 	rename := func(id string) string {
 		if _, known := names[id]; !known {
@@ -38,7 +38,9 @@ func renamed(history []events.Event, ids []string) []events.Event {
 	}
 	for i := range history {
 		ev := &history[i]
-		ev.User, ev.Peer, ev.RepinUser = rename(ev.User), rename(ev.Peer), rename(ev.RepinUser)
+		ev.User = rename(ev.User)
+		ev.Peer = rename(ev.Peer)
+		ev.RepinUser = rename(ev.RepinUser)
 		if ev.Encoded == nil {
 			continue
 		}

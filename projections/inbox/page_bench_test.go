@@ -23,7 +23,7 @@ func feeds(b *testing.B) (*store.Store, func(i int) string) {
 	author := func(i int) string { return fmt.Sprint(2_000_000_000_000 + i*104729) }
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range readers {
-		for _, fan := range near(reader(i), threshold) {
+		for _, fan := range usersNear(reader(i), threshold) {
 			for a := range large {
 				s.add(events.Event{Kind: events.UserFollowed, User: fan, Peer: author(a)})
 			}
@@ -59,11 +59,14 @@ func BenchmarkPage(b *testing.B) {
 				}
 				f := inbox.Feed{Reader: reader(n % 50)}
 				if order == inbox.Trending {
-					f = byHeat(f, 1000, v.Cursor(), nil)
+					f = rankByHeat(f, 1000, v.Cursor(), nil)
 				}
 				page, err := inbox.CachedQuery(v).Feed(b.Context(), f, nil, 20)
-				if err != nil || len(page.Pins) != 20 {
-					b.Fatal(len(page.Pins), err)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(page.Pins) != 20 {
+					b.Fatalf("got %d pins, want 20", len(page.Pins))
 				}
 				if err := v.Close(); err != nil {
 					b.Fatal(err)

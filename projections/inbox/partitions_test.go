@@ -15,39 +15,46 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPartitionsFoldAlone: a fold for some partitions leaves their rows of the fold for all, where
-// partitions have so many followers that some are pulled, inboxes are trimmed and lost, and large
-// events are cut (I13).
+// TestPartitionsFoldAlone checks that a fold for some partitions has their rows of the fold for all.
+// Some partitions have so many followers that owners are pulled, inboxes are trimmed and dropped,
+// and large events are cut (I13).
 func TestPartitionsFoldAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		envs := histories.Envelopes(history)
-		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set := smallSettings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
+
+		// Hold the partitions of some users.
 		var some events.Partitions
 		for _, ev := range rapid.SliceOfN(rapid.SampledFrom(history), 0, 6).Draw(t, "held") {
 			some.AddHome(ev.User)
 		}
 		bounds := rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
+
 		all := rowsOf(t, set, envs, nil, store.Bounds{})
 		p := inbox.New(set)
 		var want conformance.Rows
 		for _, row := range all {
-			if of := projections.PartitionOf(p, row.Key); of == projections.StoreWide || some.Has(uint8(of)) {
+			partition := projections.PartitionOf(p, row.Key)
+			if partition == projections.StoreWide || some.Has(uint8(partition)) {
 				want = append(want, row)
 			}
 		}
+
 		if diff := rowsOf(t, set, envs, &some, bounds).Diff(want); diff != "" {
-			t.Fatalf("partitions %s:\n%s", &some, diff)
+			t.Fatalf("rows of a fold for the partitions %s differ from those of a fold for all:\n%s", &some, diff)
 		}
 	})
 }
 
 // rowsOf returns the rows of the projection after a fold for some partitions; nil means all.
-func rowsOf(t fataler, set inbox.Settings, envs []*events.Envelope, of *events.Partitions, bounds store.Bounds) (rows conformance.Rows) {
+func rowsOf(
+	t fataler, set inbox.Settings, envs []*events.Envelope, partitions *events.Partitions, bounds store.Bounds,
+) (rows conformance.Rows) {
 	t.Helper()
 	s, err := store.Open(store.Options{
-		FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(set), Partitions: of, Bounds: bounds,
+		FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(set), Partitions: partitions, Bounds: bounds,
 	})
 	if err != nil {
 		t.Fatalf("open: %v", err)

@@ -22,8 +22,9 @@ func BenchmarkPulls(b *testing.B) {
 			s := newBenchStore(b, inbox.NewWith(settings, querycache.New(querycache.DefaultBytes)))
 			reader := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
 			author := func(i, n int) string { return fmt.Sprint(2_000_000_000_000 + (i*followees+n)*104729) }
+
 			for i := range readers {
-				fan := near(reader(i), 1)[0]
+				fan := usersNear(reader(i), 1)[0]
 				for n := range followees {
 					s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: author(i, n)})
 					if n < pulls {
@@ -31,17 +32,19 @@ func BenchmarkPulls(b *testing.B) {
 					}
 				}
 			}
+
 			for n := range posts {
 				s.add(events.Event{Kind: events.PinCreated, User: author(n%readers, n*31%followees), Pin: fmt.Sprint(n)})
 			}
+
 			s.compact()
 			readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
 		})
 	}
 }
 
-// BenchmarkPosts folds posts of an owner with 5, 200 or 10⁶ followers, all of them active readers:
-// an operation is a post.
+// BenchmarkPosts folds posts of an owner with 5, 200 or 10⁶ followers, all of them active readers.
+// An operation is a post.
 func BenchmarkPosts(b *testing.B) {
 	for _, followers := range []int{5, 200, 1_000_000} {
 		b.Run(fmt.Sprint(followers), func(b *testing.B) {
@@ -50,7 +53,8 @@ func BenchmarkPosts(b *testing.B) {
 			for i := range followers {
 				s.add(events.Event{Kind: events.UserFollowed, User: name(i), Peer: "bob"})
 			}
-			s.begin(followers, name)
+			s.readFirstPages(followers, name)
+
 			s.flush()
 			b.ResetTimer()
 			b.ReportAllocs()
@@ -62,7 +66,7 @@ func BenchmarkPosts(b *testing.B) {
 	}
 }
 
-// compact brings all to disk, as it is once nothing is compacted any more.
+// compact writes everything to disk, and returns once nothing is left to compact.
 func (s *benchStore) compact() {
 	s.b.Helper()
 	s.flush()
@@ -75,7 +79,7 @@ func (s *benchStore) compact() {
 func readPages(b *testing.B, s *store.Store, feed func(n int) inbox.Feed) {
 	b.Helper()
 	b.ReportAllocs()
-	var took []time.Duration
+	var durations []time.Duration
 	for n := 0; b.Loop(); n++ {
 		began := time.Now()
 		v, err := s.View()
@@ -83,15 +87,18 @@ func readPages(b *testing.B, s *store.Store, feed func(n int) inbox.Feed) {
 			b.Fatal(err)
 		}
 		page, err := inbox.CachedQuery(v).Feed(b.Context(), feed(n), nil, 20)
-		if err != nil || len(page.Pins) != 20 {
-			b.Fatal(len(page.Pins), err)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(page.Pins) != 20 {
+			b.Fatalf("got %d pins, want 20", len(page.Pins))
 		}
 		if err := v.Close(); err != nil {
 			b.Fatal(err)
 		}
-		took = append(took, time.Since(began))
+		durations = append(durations, time.Since(began))
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
-	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
+	slices.Sort(durations)
+	b.ReportMetric(float64(durations[len(durations)/2].Nanoseconds()), "p50-ns")
+	b.ReportMetric(float64(durations[len(durations)*99/100].Nanoseconds()), "p99-ns")
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A reader who follows very many boards of a pulled owner begins to follow the owner. Whenever the
-// power is cut, the pull row of the owner takes the place of those of the boards (I8).
+// TestPullRowOfOwnerReplacesThoseOfBoardsAfterPowerCut lets a reader who follows very many boards of
+// a pulled owner begin to follow the owner. Whenever the power is cut, the pull row of the owner
+// must replace those of the boards (I8).
 func TestPullRowOfOwnerReplacesThoseOfBoardsAfterPowerCut(t *testing.T) {
 	var boards []events.Event
 	for i := range 600 {
@@ -26,6 +27,6 @@ func TestPullRowOfOwnerReplacesThoseOfBoardsAfterPowerCut(t *testing.T) {
 	counts := conformance.CheckCrashes(t, func() projections.Projection { return inbox.New(settings) },
 		envs, store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10})
 	if counts.ImagesInsideEnvelope == 0 {
-		t.Errorf("expected a crash inside an envelope, got %+v", counts)
+		t.Errorf("got %+v, want a crash inside an envelope", counts)
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// reading is a session whose pages are read at different positions.
-type reading struct {
+// sessionReader reads the pages of a session at different positions.
+type sessionReader struct {
 	feed  inbox.Feed
 	size  int
 	after inbox.PageCursor
 	ended bool
-	// shown counts the entries that were shown, by the time when they were created.
+	// shown counts how often each entry was shown.
 	shown map[entry]int
-	// always are the entries that have been in the list at every position since the first page, in
-	// their place.
+	// always has the entries that have been in the list at every position since the first page, in
+	// their place. It is nil before the first page.
 	always map[entry]bool
-	// last is the entry shown last.
+	// last is the entry that was shown last.
 	last *inbox.Pin
 	// ranked is how many pins a feed by heat ranks, of those that were there when the session
 	// began.
@@ -34,8 +34,8 @@ type reading struct {
 	began  events.Micros
 }
 
-// entry is a pin in its place, which the time decides, or the item by its heat. Late history may
-// change both.
+// entry is a pin in its place, which its time decides or, by heat, its item. Late history may change
+// both.
 type entry struct {
 	owner, id, item string
 	created         events.Micros
@@ -43,29 +43,33 @@ type entry struct {
 
 func entryOf(p inbox.Pin) entry { return entry{p.Owner, p.ID, p.Item, p.Created} }
 
-// TestSessionsShowEachPinOnce: whatever is written between the pages of a session, what is in the
-// list throughout appears exactly once, what is not at most once and only where it is in the list
-// of its page; the order is kept (I9).
+// TestSessionsShowEachPinOnce checks that, whatever is written between the pages of a session, a pin
+// that is in the list throughout appears exactly once. Any other pin may appear at most once, and
+// only on a page whose list has it. The order is kept (I9).
 func TestSessionsShowEachPinOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
-		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set := smallSettings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		s := openMem(t, set)
 		defer s.Close()
+
+		// A second process with a store of its own serves every other session.
 		// A second process with a store of its own serves every other page.
 		replica := openMem(t, set)
 		defer replica.Close()
-		var open []*reading
+
+		var readers []*sessionReader
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
-			fold(t, s, env)
-			fold(t, replica, env)
+			mustFold(t, s, env)
+			mustFold(t, replica, env)
 			folded += len(env.Events)
+
 			now := model.New(history[:folded]).At(env.Cursor.LastTime)
 			if rapid.Bool().Draw(t, "begin") {
-				open = append(open, begin(t, append(now.Users(), "stranger")))
+				readers = append(readers, drawSession(t, append(now.Users(), "stranger")))
 			}
-			for i, r := range open {
+			for i, r := range readers {
 				store := s
 				if i%2 == 1 {
 					store = replica
@@ -73,9 +77,11 @@ func TestSessionsShowEachPinOnce(t *testing.T) {
 				r.step(t, store, now, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
 			}
 		}
+
+		// Read all sessions to their end.
 		envs := histories.Envelopes(history)
 		now := model.New(history).At(envs[len(envs)-1].Cursor.LastTime)
-		for _, r := range open {
+		for _, r := range readers {
 			for !r.ended {
 				r.step(t, s, now, history, true)
 			}
@@ -84,8 +90,9 @@ func TestSessionsShowEachPinOnce(t *testing.T) {
 	})
 }
 
-func begin(t *rapid.T, users []string) *reading {
-	return &reading{
+// drawSession draws the feed and the page size of a session.
+func drawSession(t *rapid.T, users []string) *sessionReader {
+	return &sessionReader{
 		feed: inbox.Feed{
 			Reader:     rapid.SampledFrom(users).Draw(t, "reader"),
 			Order:      rapid.SampledFrom([]inbox.Order{inbox.Newest, inbox.Trending}).Draw(t, "order"),
@@ -98,8 +105,8 @@ func begin(t *rapid.T, users []string) *reading {
 	}
 }
 
-// list is the list at a position, as a set of entries.
-func (r *reading) list(now *model.Graph) map[entry]bool {
+// list returns the entries of the session's list at a position.
+func (r *sessionReader) list(now *model.Graph) map[entry]bool {
 	feed := now.Feed(r.feed.Reader, r.feed.IncludeOwn)
 	if r.feed.Order == inbox.Trending {
 		feed = slices.DeleteFunc(feed, func(p model.Pin) bool { return p.Created > r.began })
@@ -115,52 +122,59 @@ func (r *reading) list(now *model.Graph) map[entry]bool {
 	return set
 }
 
-// step notes what is in the list at this position, and reads a page at its turn.
-func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, history []events.Event, turn bool) {
+// step records what is in the list at this position and, if it is the session's turn, reads a page.
+func (r *sessionReader) step(t *rapid.T, s *store.Store, now *model.Graph, history []events.Event, turn bool) {
 	if r.ended || r.always == nil && !turn {
 		return
 	}
+
+	// The first page fixes the list of the session. Later positions only remove entries from those
+	// that were always in it.
 	if r.always == nil {
 		r.began = s.Cursor().LastTime
+		r.always = r.list(now)
 	}
 	list := r.list(now)
-	if r.always == nil {
-		r.always = list
-	}
 	for e := range r.always {
 		if !list[e] {
 			delete(r.always, e)
 		}
 	}
+
 	if !turn {
 		return
 	}
-	v := view(t, s)
+
+	v := mustView(t, s)
 	defer v.Close()
 	f := r.feed
 	if f.Order == inbox.Trending {
-		f = byHeat(f, r.ranked, v.Cursor(), history)
+		f = rankByHeat(f, r.ranked, v.Cursor(), history)
 	}
 	page, err := inbox.CachedQuery(v).Feed(context.Background(), f, r.after, r.size)
 	if err != nil {
 		t.Fatalf("page: %v", err)
 	}
+
+	// Each entry must be in the feed, and after the last one in the order of the session.
 	whole := now.Feed(r.feed.Reader, r.feed.IncludeOwn)
 	for i := range page.Pins {
 		p := page.Pins[i]
-		if !contains(whole, p) {
-			t.Fatalf("%+v is shown to %s and not in the feed", p, r.feed.Reader)
+		if !containsPin(whole, p) {
+			t.Fatalf("%+v is shown to %s, want only pins of the feed", p, r.feed.Reader)
 		}
 		if r.last != nil && !r.before(*r.last, p) {
-			t.Fatalf("%+v comes after %+v", p, *r.last)
+			t.Fatalf("%+v comes after %+v, want the opposite order", p, *r.last)
 		}
 		r.shown[entryOf(p)]++
 		r.last = &p
 	}
-	r.after, r.ended = page.Next, page.Next == nil
+	r.after = page.Next
+	r.ended = page.Next == nil
 }
 
-func contains(feed []model.Pin, p inbox.Pin) bool {
+// containsPin reports whether a feed of the model has a pin in its place.
+func containsPin(feed []model.Pin, p inbox.Pin) bool {
 	for _, w := range feed {
 		if w.Owner == p.Owner && w.ID == p.ID && w.Created == p.Created && w.Board == p.Board {
 			return true
@@ -169,11 +183,12 @@ func contains(feed []model.Pin, p inbox.Pin) bool {
 	return false
 }
 
-// before reports whether one entry stands before another. By heat the scores are those of the
+// before reports whether a comes before b in the session. By heat, the scores are those of the
 // session.
-func (r *reading) before(a, b inbox.Pin) bool {
+func (r *sessionReader) before(a, b inbox.Pin) bool {
 	if r.feed.Order == inbox.Trending && (a.Score != b.Score || a.Score == 0) {
-		return a.Score > b.Score || a.Score <= 0 || b.Score <= 0 // where there is no score, 0 is shown
+		// An item without a score has the score 0 in a page, so the order with it is not checked.
+		return a.Score > b.Score || a.Score <= 0 || b.Score <= 0
 	}
 	if a.Created != b.Created {
 		return a.Created > b.Created
@@ -184,91 +199,114 @@ func (r *reading) before(a, b inbox.Pin) bool {
 	return events.CompareIDs(a.ID, b.ID) < 0
 }
 
-func (r *reading) finish(t *rapid.T) {
+// finish checks how often the session has shown each entry.
+func (r *sessionReader) finish(t *rapid.T) {
 	for e, n := range r.shown {
 		if n > 1 {
-			t.Fatalf("%+v was shown %d times in a session %+v", e, n, r.feed)
+			t.Fatalf("%+v was shown %d times in a session of %+v, want once at most", e, n, r.feed)
 		}
 	}
 	for e := range r.always {
 		if r.shown[e] != 1 {
-			t.Fatalf("%+v was in the list throughout, and shown %d times in a session %+v", e, r.shown[e], r.feed)
+			t.Fatalf("%+v was in the list throughout: shown %d times in a session of %+v, want once", e, r.shown[e], r.feed)
 		}
 	}
 }
 
-// TestTrendingSessionExpiresAfterAnHour: a session by heat lives an hour of log time, and then says
-// so.
+// TestTrendingSessionExpiresAfterAnHour checks that a session by heat exists for an hour of log time,
+// and then returns an error.
 func TestTrendingSessionExpiresAfterAnHour(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
-	b := newLog(t, s)
-	b.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	l := newLogBuilder(t, s)
+	l.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
 	for _, id := range []string{"p1", "p2", "p3"} {
-		b.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: id, Item: id})
-		b.add(events.Event{Kind: events.Played, User: "ann", Item: id})
+		l.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: id, Item: id})
+		l.add(events.Event{Kind: events.Played, User: "ann", Item: id})
 	}
+
 	feed := inbox.Feed{Reader: "ann"}
 	read := func(after inbox.PageCursor) (inbox.Page, error) {
-		v := view(t, s)
+		v := mustView(t, s)
 		defer v.Close()
-		return inbox.CachedQuery(v).Feed(context.Background(), b.byHeat(feed), after, 1)
+		return inbox.CachedQuery(v).Feed(context.Background(), l.rankByHeat(feed), after, 1)
 	}
+
+	// Within the hour, the session keeps its scores, although p1 becomes the hottest item by far.
 	first, err := read(nil)
-	if err != nil || first.Next == nil {
-		t.Fatalf("%+v: %v", first, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Next == nil {
+		t.Fatalf("got the first page %+v, want one with a next page", first)
 	}
 	score := first.Pins[0].Score
-	b.at(inbox.SessionLifetime - 1_000_000)
+	l.advanceTo(inbox.SessionLifetime - 1_000_000)
 	for range 1000 {
-		b.add(events.Event{Kind: events.Played, User: "cid", Item: "p1"}) // the hottest by far, and not in this session
+		l.add(events.Event{Kind: events.Played, User: "cid", Item: "p1"})
 	}
 	second, err := read(first.Next)
-	if err != nil || len(second.Pins) != 1 || second.Pins[0].Score > score {
-		t.Fatalf("the second page within the hour: %+v: %v", second, err)
+	if err != nil {
+		t.Fatalf("second page within the hour: %v", err)
 	}
-	b.at(inbox.SessionLifetime + 1_000_000)
-	b.add(events.Event{Kind: events.Played, User: "cid", Item: "p2"})
+	if len(second.Pins) != 1 || second.Pins[0].Score > score {
+		t.Fatalf("second page within the hour: got %+v, want one pin with a score of at most %d", second, score)
+	}
+
+	// After the hour, the session has expired, and a new one has the new order.
+	l.advanceTo(inbox.SessionLifetime + 1_000_000)
+	l.add(events.Event{Kind: events.Played, User: "cid", Item: "p2"})
 	if _, err := read(first.Next); !errors.Is(err, inbox.ErrExpired) {
-		t.Fatalf("after an hour: %v", err)
+		t.Fatalf("second page after an hour: got error %v, want %v", err, inbox.ErrExpired)
 	}
-	if page, err := read(nil); err != nil || page.Pins[0].ID != "p1" {
-		t.Fatalf("a new session: %+v: %v", page, err)
+	page, err := read(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page.Pins[0].ID != "p1" {
+		t.Fatalf("new session: got the first pin %s, want p1", page.Pins[0].ID)
 	}
 }
 
-// log builds a log by hand: each event is an envelope.
-type log struct {
+// logBuilder builds a log by hand, and folds it. Each call of add is one envelope.
+type logBuilder struct {
 	t      testing.TB
 	s      *store.Store
 	cursor events.Cursor
 	start  events.Micros
-	// told are all events.
-	told []events.Event
+	// events are all events so far.
+	events []events.Event
 }
 
-func newLog(t testing.TB, s *store.Store) *log {
-	return &log{t: t, s: s, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}, start: histories.Start}
+func newLogBuilder(t testing.TB, s *store.Store) *logBuilder {
+	return &logBuilder{
+		t: t, s: s, start: histories.Start,
+		cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start},
+	}
 }
 
-// at sets the clock to so long after the start of the log.
-func (l *log) at(after events.Micros) { l.cursor.LastTime = max(l.cursor.LastTime, l.start+after) }
+// advanceTo sets the log time to a time after the start of the log, unless it is later already.
+func (l *logBuilder) advanceTo(after events.Micros) {
+	l.cursor.LastTime = max(l.cursor.LastTime, l.start+after)
+}
 
 // add appends events, in one envelope.
-func (l *log) add(list ...events.Event) {
+func (l *logBuilder) add(list ...events.Event) {
 	l.t.Helper()
 	l.cursor.Seq++
 	env := &events.Envelope{}
 	for i, ev := range list {
 		l.cursor.LastTime++
-		ev.Seq, ev.Slot = l.cursor.Seq, uint16(i)
+		ev.Seq = l.cursor.Seq
+		ev.Slot = uint16(i)
 		if !ev.Backfill {
 			ev.Time = l.cursor.LastTime
 		}
 		env.Events = append(env.Events, ev)
 		env.Kinds |= events.Kinds(ev.Kind)
 	}
-	l.told = append(l.told, env.Events...)
+
+	l.events = append(l.events, env.Events...)
 	env.Cursor = l.cursor
-	fold(l.t, l.s, env)
+	mustFold(l.t, l.s, env)
 }

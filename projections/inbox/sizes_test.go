@@ -13,104 +13,124 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-func authors(n int) (names []string) {
+// authorNames returns the ids of n authors.
+func authorNames(n int) (names []string) {
 	for i := range n {
 		names = append(names, fmt.Sprint("author", i))
 	}
 	return names
 }
 
-// TestPageOpensOutboxesThatWereNotPushed: what a page opens is what was not pushed.
+// TestPageOpensOutboxesThatWereNotPushed checks that a page opens the outboxes whose pins were not pushed, and no others.
 func TestPageOpensOutboxesThatWereNotPushed(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		threshold int64
-		want      int
-		entries   int
+		name         string
+		threshold    int64
+		wantOutboxes int
+		wantEntries  int
 	}{
-		{"all is pushed", -1, 0, 50},
-		{"most are pushed", 2, 1, 45},
-		{"all is pulled", 0, 10, 0},
+		{"all authors are pushed", -1, 0, 50},
+		{"most authors are pushed", 2, 1, 45},
+		{"all authors are pulled", 0, 10, 0},
 	} {
-		set := inbox.DefaultSettings()
-		set.Threshold = c.threshold
-		s := openMem(t, set)
-		l := newLog(t, s)
-		for _, other := range near("ann", 3) {
-			l.add(follows(other, "author3"))
-		}
-		for _, author := range authors(10) {
-			l.add(follows("ann", author))
-		}
-		page(t, s, inbox.Feed{Reader: "ann"}, 1) // begins an inbox
-		var want []string
-		for i := range 5 {
-			for _, author := range authors(10) {
-				pin := fmt.Sprint("p", i)
-				l.add(posts(author, pin))
-				want = append(want, author+"/"+pin)
+		t.Run(c.name, func(t *testing.T) {
+			set := inbox.DefaultSettings()
+			set.Threshold = c.threshold
+			s := openMem(t, set)
+			l := newLogBuilder(t, s)
+
+			// With three more followers in the partition of ann, author3 is above a threshold of 2.
+			for _, other := range usersNear("ann", 3) {
+				l.add(newFollow(other, "author3"))
 			}
-		}
-		slices.Reverse(want)
-		p := page(t, s, inbox.Feed{Reader: "ann"}, 20)
-		if p.OutboxesOpened != c.want || !slices.Equal(names(p.Pins), want[:20]) {
-			t.Errorf("%s: %d outboxes, want %d: %v", c.name, p.OutboxesOpened, c.want, names(p.Pins))
-		}
-		if got := names(feed(t, s, inbox.Feed{Reader: "ann"}, 7)); !slices.Equal(got, want) {
-			t.Errorf("%s: %v", c.name, got)
-		}
-		if n := entries(t, s, "ann"); n != c.entries {
-			t.Errorf("%s: %d entries, want %d", c.name, n, c.entries)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+			for _, author := range authorNames(10) {
+				l.add(newFollow("ann", author))
+			}
+			mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1) // begins an inbox
+			var want []string
+			for i := range 5 {
+				for _, author := range authorNames(10) {
+					pin := fmt.Sprint("p", i)
+					l.add(newPin(author, pin))
+					want = append(want, author+"/"+pin)
+				}
+			}
+			slices.Reverse(want)
+
+			page := mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 20)
+			if page.OutboxesOpened != c.wantOutboxes {
+				t.Errorf("got %d opened outboxes, want %d", page.OutboxesOpened, c.wantOutboxes)
+			}
+			if got := pinNames(page.Pins); !slices.Equal(got, want[:20]) {
+				t.Errorf("got the first page %v, want %v", got, want[:20])
+			}
+			if got := pinNames(mustReadFeed(t, s, inbox.Feed{Reader: "ann"}, 7)); !slices.Equal(got, want) {
+				t.Errorf("got the feed %v, want %v", got, want)
+			}
+			if n := countEntries(t, s, "ann"); n != c.wantEntries {
+				t.Errorf("got %d entries in the inbox, want %d", n, c.wantEntries)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-func names(pins []inbox.Pin) (list []string) {
+// pinNames returns OWNER/ID of each pin.
+func pinNames(pins []inbox.Pin) (list []string) {
 	for _, p := range pins {
 		list = append(list, p.Owner+"/"+p.ID)
 	}
 	return list
 }
 
-// TestPushIsBounded: one envelope of a thousand pins, with the floor in the midst of it: where a
-// reader comes, and wherever trims have put it since. All live, or all from an import and of three
-// times, of which one is that of the floor.
+// TestPushIsBounded folds one envelope of a thousand pins, whose order has the floor of an inbox in
+// its middle. The inboxes of readers must keep their limit, and the feeds must have all pins.
+// Either all pins are live, or all are from an import, with three times, one of which is that of
+// the floor.
 func TestPushIsBounded(t *testing.T) {
 	for _, keep := range []int{1, 2, 7, 100} {
 		for _, imported := range []bool{false, true} {
-			t.Run(fmt.Sprint(keep, imported), func(t *testing.T) { pushThousand(t, keep, imported) })
+			name := fmt.Sprintf("keep %d, imported %v", keep, imported)
+			t.Run(name, func(t *testing.T) { testPushOfThousandPins(t, keep, imported) })
 		}
 	}
 }
 
-func pushThousand(t *testing.T, keep int, imported bool) {
+func testPushOfThousandPins(t *testing.T, keep int, imported bool) {
 	set := inbox.DefaultSettings()
 	set.Keep = keep
 	s := openMem(t, set)
 	defer s.Close()
-	l := newLog(t, s)
+	l := newLogBuilder(t, s)
 	for _, reader := range []string{"ann", "dan", "eve"} {
-		l.add(follows(reader, "bob"), follows(reader, "cid"))
+		l.add(newFollow(reader, "bob"), newFollow(reader, "cid"))
 	}
-	l.add(posts("bob", "first"))
+	l.add(newPin("bob", "first"))
+
+	// Two of the readers have an inbox, whose floor is at the first pin.
 	floor := l.cursor.LastTime
 	for _, reader := range []string{"dan", "eve"} {
-		page(t, s, inbox.Feed{Reader: reader}, 1) // begins an inbox
+		mustReadPage(t, s, inbox.Feed{Reader: reader}, 1) // begins an inbox
 	}
+
+	// The feed has the newest pins first. Of the creation times of live pins only the order
+	// matters.
 	var list []events.Event
 	want := []inbox.Pin{{Owner: "bob", ID: "first", Created: -1}}
 	if imported {
 		want[0].Created = floor
 	}
 	for i := range 999 {
-		ev := posts([]string{"bob", "cid"}[i%2], fmt.Sprintf("p%03d", i))
-		created := events.Micros(i) // of live ones only the order counts
+		ev := newPin([]string{"bob", "cid"}[i%2], fmt.Sprintf("p%03d", i))
+		created := events.Micros(i)
 		if imported {
 			created = floor + events.Micros(i%3-1)
-			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", uint64(i+1), created
+			ev.Backfill = true
+			ev.Source = "old"
+			ev.Offset = uint64(i + 1)
+			ev.Time = created
 		}
 		list = append(list, ev)
 		want = append(want, inbox.Pin{Owner: ev.User, ID: ev.Pin, Created: created})
@@ -118,40 +138,42 @@ func pushThousand(t *testing.T, keep int, imported bool) {
 	slices.SortFunc(want, func(a, b inbox.Pin) int {
 		return cmp.Or(cmp.Compare(b.Created, a.Created), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
 	})
+
 	l.add(list...)
 	for _, reader := range []string{"ann", "dan", "eve"} {
-		if got := names(feed(t, s, inbox.Feed{Reader: reader}, 50)); !slices.Equal(got, names(want)) {
-			t.Errorf("feed of %s of %d pins: %v", reader, len(got), got)
+		if got := pinNames(mustReadFeed(t, s, inbox.Feed{Reader: reader}, 50)); !slices.Equal(got, pinNames(want)) {
+			t.Errorf("feed of %s: got %d pins %v, want %d pins %v", reader, len(got), got, len(want), pinNames(want))
 		}
-		if n := entries(t, s, reader); n > keep+max(1, keep/4) {
-			t.Errorf("%d entries in the inbox of %s", n, reader)
+		if n, limit := countEntries(t, s, reader), keep+max(1, keep/4); n > limit {
+			t.Errorf("got %d entries in the inbox of %s, want at most %d", n, reader, limit)
 		}
 	}
 }
 
-// TestInboxSizeIsBounded: however much is delivered, an inbox holds a small multiple of what is
-// kept.
+// TestInboxSizeIsBounded checks that an inbox holds at most a quarter more than what it keeps,
+// however much is delivered.
 func TestInboxSizeIsBounded(t *testing.T) {
 	for _, keep := range []int{10, 100} {
 		set := inbox.DefaultSettings()
 		set.Keep = keep
 		s := openMem(t, set)
-		l := newLog(t, s)
-		for _, author := range authors(10) {
-			l.add(follows("ann", author))
+		l := newLogBuilder(t, s)
+		for _, author := range authorNames(10) {
+			l.add(newFollow("ann", author))
 		}
-		page(t, s, inbox.Feed{Reader: "ann"}, 1)
-		most := 0
+		mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1)
+
+		maxEntries := 0
 		for i := range 200 {
 			var list []events.Event
 			for j := range 100 {
-				list = append(list, posts(authors(10)[j%10], fmt.Sprint(i, "-", j)))
+				list = append(list, newPin(authorNames(10)[j%10], fmt.Sprint(i, "-", j)))
 			}
 			l.add(list...)
-			most = max(most, entries(t, s, "ann"))
+			maxEntries = max(maxEntries, countEntries(t, s, "ann"))
 		}
-		if most > keep+keep/4 || most < keep {
-			t.Errorf("keep %d: up to %d entries", keep, most)
+		if maxEntries < keep || maxEntries > keep+keep/4 {
+			t.Errorf("keep %d: got up to %d entries, want %d to %d", keep, maxEntries, keep, keep+keep/4)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -159,65 +181,70 @@ func TestInboxSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestTrendingPageReadsInboxOnly: a page by heat ranks what an inbox holds, as many as it keeps,
-// without an outbox.
+// TestTrendingPageReadsInboxOnly checks that a page by heat that ranks no more pins than an inbox
+// keeps opens no outbox.
 func TestTrendingPageReadsInboxOnly(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 10
 	s := openMem(t, set)
 	defer s.Close()
-	l := newLog(t, s)
-	l.add(follows("ann", "bob"))
+	l := newLogBuilder(t, s)
+	l.add(newFollow("ann", "bob"))
 	for i := range 100 {
-		l.add(posts("bob", fmt.Sprint("p", i)))
+		l.add(newPin("bob", fmt.Sprint("p", i)))
 	}
-	f := byHeat(inbox.Feed{Reader: "ann"}, set.Keep, l.cursor, l.told)
-	page(t, s, f, 3) // begins an inbox
-	if n := page(t, s, f, 3).OutboxesOpened; n != 0 {
-		t.Errorf("%d outboxes are opened for a page by heat that the inbox holds", n)
+	f := rankByHeat(inbox.Feed{Reader: "ann"}, set.Keep, l.cursor, l.events)
+	mustReadPage(t, s, f, 3) // begins an inbox
+	if n := mustReadPage(t, s, f, 3).OutboxesOpened; n != 0 {
+		t.Errorf("got %d opened outboxes for a page by heat that the inbox holds, want none", n)
 	}
 }
 
-// TestDeepReadTeachesInboxNoMoreThanItKeeps: a walk through a large feed teaches the inbox no more
-// than it keeps.
+// TestDeepReadTeachesInboxNoMoreThanItKeeps checks that a call that reads through a large feed
+// leaves no more in the inbox than it keeps.
 func TestDeepReadTeachesInboxNoMoreThanItKeeps(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 10
 	cache := querycache.New(1 << 20)
 	s := openMemWith(t, set, cache)
 	defer s.Close()
-	l := newLog(t, s)
-	l.add(follows("ann", "bob"))
+	l := newLogBuilder(t, s)
+	l.add(newFollow("ann", "bob"))
 	for i := range 300 {
-		l.add(posts("bob", fmt.Sprint("p", i)))
+		l.add(newPin("bob", fmt.Sprint("p", i)))
 	}
-	v := view(t, s)
+
+	v := mustView(t, s)
 	defer v.Close()
 	before := cache.Stats().Bytes
-	x, err := inbox.CachedQuery(v).Explain(t.Context(), inbox.Feed{Reader: "ann"}, "bob", "p0")
-	if err != nil || x.Rank != 300 {
-		t.Fatalf("%+v: %v", x, err)
+	explanation, err := inbox.CachedQuery(v).Explain(t.Context(), inbox.Feed{Reader: "ann"}, "bob", "p0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	if explanation.Rank != 300 {
+		t.Fatalf("got %+v, want rank 300", explanation)
+	}
+
 	if n := inbox.Entries(v, "ann"); n != set.Keep+set.Keep/4 {
-		t.Errorf("%d entries, want %d and a quarter", n, set.Keep)
+		t.Errorf("got %d entries in the inbox, want %d", n, set.Keep+set.Keep/4)
 	}
 	if n := cache.Stats().Bytes - before; n > 10_000 {
-		t.Errorf("it takes %d bytes", n)
+		t.Errorf("the call added %d bytes to the cache, want at most 10000", n)
 	}
 }
 
-// TestFollowWritesRelationOnly: a follow writes the relation alone, whatever the other has pinned.
+// TestFollowWritesRelationOnly checks that a follow writes only the relation, whatever the followed user has pinned.
 func TestFollowWritesRelationOnly(t *testing.T) {
 	for _, pins := range []int{0, 100} {
 		s := openMem(t, inbox.DefaultSettings())
-		l := newLog(t, s)
+		l := newLogBuilder(t, s)
 		for i := range pins {
-			l.add(posts("eve", fmt.Sprint("p", i)))
+			l.add(newPin("eve", fmt.Sprint("p", i)))
 		}
-		before := rows(t, s)
-		l.add(follows("ann", "eve"))
-		if n := rows(t, s) - before; n != 2 {
-			t.Errorf("a follow of one with %d pins writes %d rows, want 2", pins, n)
+		before := countRows(t, s)
+		l.add(newFollow("ann", "eve"))
+		if n := countRows(t, s) - before; n != 2 {
+			t.Errorf("a follow of a user with %d pins: got %d more rows, want 2", pins, n)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -225,96 +252,110 @@ func TestFollowWritesRelationOnly(t *testing.T) {
 	}
 }
 
-// TestPostCostIsIndependentOfFollowers: a post writes as many rows for any number of followers,
-// above the threshold and below.
+// TestPostCostIsIndependentOfFollowers checks that a new pin writes the same number of rows for any
+// number of followers, above the threshold and below it.
 func TestPostCostIsIndependentOfFollowers(t *testing.T) {
-	cost := func(threshold int64, fans int) int {
+	countPinRows := func(threshold int64, fans int) int {
 		set := inbox.DefaultSettings()
 		set.Threshold = threshold
 		s := openMem(t, set)
 		defer s.Close()
-		l := newLog(t, s)
-		for _, fan := range near("ann", fans) {
-			l.add(follows(fan, "star"), onBoard(events.BoardFollowed, fan, "star", "art"))
+		l := newLogBuilder(t, s)
+		for _, fan := range usersNear("ann", fans) {
+			l.add(newFollow(fan, "star"), newBoardEvent(events.BoardFollowed, fan, "star", "art"))
 		}
-		l.add(postsOn("star", "art", "first"))
-		before := rows(t, s)
-		l.add(postsOn("star", "art", "second"))
-		return rows(t, s) - before
+		l.add(newPinOn("star", "art", "first"))
+		before := countRows(t, s)
+		l.add(newPinOn("star", "art", "second"))
+		return countRows(t, s) - before
 	}
-	alone := cost(10, 0)
+
+	withoutFollowers := countPinRows(10, 0)
 	for _, c := range []struct {
 		threshold int64
 		fans      int
 	}{{10, 11}, {10, 600}, {0, 600}, {10, 10}, {-1, 600}} {
-		if got := cost(c.threshold, c.fans); got != alone {
-			t.Errorf("threshold %d, %d followers: a post writes %d rows, and %d without any", c.threshold, c.fans, got, alone)
+		if got := countPinRows(c.threshold, c.fans); got != withoutFollowers {
+			t.Errorf("threshold %d, %d followers: a pin writes %d rows, want %d as without followers",
+				c.threshold, c.fans, got, withoutFollowers)
 		}
 	}
 }
 
-// counting counts what is read of a store.
-type counting struct {
+// countingState counts what is read of a state.
+type countingState struct {
 	inbox.State
 	gets, rows, iters int
 }
 
-func (c *counting) Get(key []byte) ([]byte, bool, error) {
+func (c *countingState) Get(key []byte) ([]byte, bool, error) {
 	c.gets++
 	return c.State.Get(key)
 }
 
-func (c *counting) Iter(lower, upper []byte) projections.Iterator {
+func (c *countingState) Iter(lower, upper []byte) projections.Iterator {
 	c.iters++
 	return &countingIterator{c.State.Iter(lower, upper), c}
 }
 
 type countingIterator struct {
 	projections.Iterator
-	c *counting
+	c *countingState
 }
 
 func (i *countingIterator) Next() bool             { i.c.rows++; return i.Iterator.Next() }
 func (i *countingIterator) SeekGE(key []byte) bool { i.c.rows++; return i.Iterator.SeekGE(key) }
 
-// TestPageCostIsIndependentOfInboxSize: a page of what the inbox holds reads its own rows, one
-// point read a pin and one an owner, however large the inbox is, on whatever page.
+// TestPageCostIsIndependentOfInboxSize checks that a page that the inbox holds reads only its own
+// rows, with one point read per pin and one per owner, however large the inbox is, on any page.
 func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 	const n, owners = 20, 10
 	for _, size := range []int{1_000, 100_000} {
 		set := inbox.DefaultSettings()
 		set.Keep = 1_000_000
 		s := openMemWith(t, set, querycache.New(64<<20))
-		l := newLog(t, s)
-		for _, author := range authors(owners) {
-			l.add(follows("ann", author))
+		l := newLogBuilder(t, s)
+		for _, author := range authorNames(owners) {
+			l.add(newFollow("ann", author))
 		}
-		page(t, s, inbox.Feed{Reader: "ann"}, 1)
+		mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1)
+
 		for i := range size / 1000 {
 			var list []events.Event
 			for j := range 1000 {
-				list = append(list, posts(authors(owners)[j%owners], fmt.Sprint(i, "-", j)))
+				list = append(list, newPin(authorNames(owners)[j%owners], fmt.Sprint(i, "-", j)))
 			}
 			l.add(list...)
 		}
-		if got := entries(t, s, "ann"); got != size {
-			t.Fatalf("%d entries, want %d", got, size)
+
+		if got := countEntries(t, s, "ann"); got != size {
+			t.Fatalf("got %d entries in the inbox, want %d", got, size)
 		}
-		v := view(t, s)
+
+		v := mustView(t, s)
 		var after inbox.PageCursor
 		for number := range 20 {
-			c := &counting{State: v}
-			p, err := inbox.CachedOver(c, v).Feed(context.Background(), inbox.Feed{Reader: "ann"}, after, n)
-			if err != nil || len(p.Pins) != n || p.Next == nil || p.OutboxesOpened != 0 {
-				t.Fatalf("page %d: %d pins, %d outboxes: %v", number, len(p.Pins), p.OutboxesOpened, err)
+			counts := &countingState{State: v}
+			page, err := inbox.CachedOver(counts, v).Feed(context.Background(), inbox.Feed{Reader: "ann"}, after, n)
+			if err != nil {
+				t.Fatalf("page %d: %v", number, err)
 			}
-			// One more of each than the page has, to see whether there is another. Besides, the
-			// read marker and the pull rows.
-			if c.rows > owners+1 || c.gets > n+1+owners+1 || c.iters > 2 {
-				t.Errorf("page %d of an inbox of %d: %d rows, %d point reads, %d iterators", number, size, c.rows, c.gets, c.iters)
+			if len(page.Pins) != n || page.Next == nil {
+				t.Fatalf("page %d: got %d pins and page cursor %x, want %d pins and a next page", number, len(page.Pins), page.Next, n)
 			}
-			after = p.Next
+			if page.OutboxesOpened != 0 {
+				t.Fatalf("page %d: got %d opened outboxes, want none", number, page.OutboxesOpened)
+			}
+
+			// The limits allow for one more pin, which shows whether there is another page, for the
+			// read marker and for the pull rows.
+			if counts.rows > owners+1 || counts.gets > n+1+owners+1 || counts.iters > 2 {
+				t.Errorf("page %d of an inbox of %d: got %d rows, %d point reads and %d iterators, want at most %d, %d and 2",
+					number, size, counts.rows, counts.gets, counts.iters, owners+1, n+1+owners+1)
+			}
+			after = page.Next
 		}
+
 		for _, err := range []error{v.Close(), s.Close()} {
 			if err != nil {
 				t.Error(err)

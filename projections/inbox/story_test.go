@@ -12,15 +12,15 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// story is a log made by hand that is compared with the model after every envelope, where generated
-// histories seldom or never get: it takes many steps there, in order.
-type story struct {
-	*log
+// checkedLog is a log that is made by hand, and compared with the model after every envelope. It is
+// for cases that take many steps in order, which generated histories seldom or never reach.
+type checkedLog struct {
+	*logBuilder
 	t       *testing.T
 	history []events.Event
 }
 
-func newStory(t *testing.T, s inbox.Settings) *story {
+func newCheckedLog(t *testing.T, s inbox.Settings) *checkedLog {
 	t.Helper()
 	store := openMem(t, s)
 	t.Cleanup(func() {
@@ -28,33 +28,36 @@ func newStory(t *testing.T, s inbox.Settings) *story {
 			t.Error(err)
 		}
 	})
-	return &story{log: newLog(t, store), t: t}
+	return &checkedLog{logBuilder: newLogBuilder(t, store), t: t}
 }
 
-// do appends each event in an envelope of its own, and compares all answers after it.
-func (s *story) do(list ...events.Event) {
+// addChecked appends each event in an envelope of its own, and compares all answers after it.
+func (s *checkedLog) addChecked(list ...events.Event) {
 	s.t.Helper()
 	for _, ev := range list {
 		s.add(ev)
-		// What the log makes of the event.
-		if ev.Seq, ev.Slot = s.cursor.Seq, 0; !ev.Backfill {
+
+		// The history has the event as the log has it.
+		ev.Seq = s.cursor.Seq
+		ev.Slot = 0
+		if !ev.Backfill {
 			ev.Time = s.cursor.LastTime
 		}
 		s.history = append(s.history, ev)
-		compare(s.t, s.s, s.history)
+		compareFeeds(s.t, s.s, s.history)
 	}
 }
 
-// outboxes reports how many outboxes a page of n opens.
-func (s *story) outboxes(reader string, n int) int {
+// countOutboxes returns how many outboxes a page of n pins opens.
+func (s *checkedLog) countOutboxes(reader string, n int) int {
 	s.t.Helper()
-	return page(s.t, s.s, inbox.Feed{Reader: reader}, n).OutboxesOpened
+	return mustReadPage(s.t, s.s, inbox.Feed{Reader: reader}, n).OutboxesOpened
 }
 
-// page reads the first page of a feed.
-func page(t testing.TB, s *store.Store, f inbox.Feed, n int) inbox.Page {
+// mustReadPage reads the first page of a feed.
+func mustReadPage(t testing.TB, s *store.Store, f inbox.Feed, n int) inbox.Page {
 	t.Helper()
-	v := view(t, s)
+	v := mustView(t, s)
 	defer v.Close()
 	p, err := inbox.CachedQuery(v).Feed(context.Background(), f, nil, n)
 	if err != nil {
@@ -63,221 +66,258 @@ func page(t testing.TB, s *store.Store, f inbox.Feed, n int) inbox.Page {
 	return p
 }
 
-func follows(user, peer string) events.Event {
+func newFollow(user, peer string) events.Event {
 	return events.Event{Kind: events.UserFollowed, User: user, Peer: peer}
 }
 
-func unfollows(user, peer string) events.Event {
+func newUnfollow(user, peer string) events.Event {
 	return events.Event{Kind: events.UserUnfollowed, User: user, Peer: peer}
 }
 
-func onBoard(kind events.Kind, user, peer, board string) events.Event {
+func newBoardEvent(kind events.Kind, user, peer, board string) events.Event {
 	return events.Event{Kind: kind, User: user, Peer: peer, Board: board}
 }
 
-func posts(owner, pin string) events.Event { return postsOn(owner, "", pin) }
+func newPin(owner, pin string) events.Event { return newPinOn(owner, "", pin) }
 
-func postsOn(owner, board, pin string) events.Event {
+func newPinOn(owner, board, pin string) events.Event {
 	return events.Event{Kind: events.PinCreated, User: owner, Board: board, Pin: pin, Item: pin}
 }
 
-// repins repeats a pin of cid's.
-func repins(owner, pin string) events.Event {
-	ev := posts(owner, pin)
-	ev.RepinUser, ev.RepinPin = "cid", "hid"
+// newRepin returns the creation of a pin that re-pins one of cid's.
+func newRepin(owner, pin string) events.Event {
+	ev := newPin(owner, pin)
+	ev.RepinUser = "cid"
+	ev.RepinPin = "hid"
 	return ev
 }
 
-// both runs a story about the follows of a user and about those of a board.
-func both(t *testing.T, s inbox.Settings, tell func(s *story, begin, end func(user string) events.Event)) {
+// newImported returns a backfilled event of the import "old".
+func newImported(ev events.Event, offset uint64, at events.Micros) events.Event {
+	ev.Backfill = true
+	ev.Source = "old"
+	ev.Offset = offset
+	ev.Time = at
+	return ev
+}
+
+// forUserAndBoard runs a test in which users begin and end to follow bob, and again in which they
+// begin and end to follow a board of bob.
+func forUserAndBoard(
+	t *testing.T, s inbox.Settings, run func(s *checkedLog, begin, end func(user string) events.Event),
+) {
 	t.Helper()
 	t.Run("user", func(t *testing.T) {
-		tell(newStory(t, s), func(u string) events.Event { return follows(u, "bob") },
-			func(u string) events.Event { return unfollows(u, "bob") })
+		begin := func(user string) events.Event { return newFollow(user, "bob") }
+		end := func(user string) events.Event { return newUnfollow(user, "bob") }
+		run(newCheckedLog(t, s), begin, end)
 	})
 	t.Run("board", func(t *testing.T) {
-		tell(newStory(t, s), func(u string) events.Event { return onBoard(events.BoardFollowed, u, "bob", "") },
-			func(u string) events.Event { return onBoard(events.BoardUnfollowed, u, "bob", "") })
+		begin := func(user string) events.Event { return newBoardEvent(events.BoardFollowed, user, "bob", "") }
+		end := func(user string) events.Event { return newBoardEvent(events.BoardUnfollowed, user, "bob", "") }
+		run(newCheckedLog(t, s), begin, end)
 	})
 }
 
-// TestFollowShowsOlderPins: who begins to follow has at once what is above the floor of the inbox,
-// and what is below it.
+// TestFollowShowsOlderPins checks that a user who begins to follow has at once the pins above the
+// floor of the inbox, and those below it.
 func TestFollowShowsOlderPins(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
-	both(t, set, func(s *story, begin, end func(string) events.Event) {
-		s.do(posts("bob", "old1"), posts("bob", "old2"), posts("bob", "p1"), posts("bob", "p2"))
-		s.do(begin("ann"), posts("bob", "p3"), end("ann"), posts("bob", "p4"), posts("bob", "p5"), begin("ann"))
-		s.do(posts("bob", "p6"), posts("bob", "p7"), posts("bob", "p8"))
+	forUserAndBoard(t, set, func(s *checkedLog, begin, end func(string) events.Event) {
+		s.addChecked(newPin("bob", "old1"), newPin("bob", "old2"), newPin("bob", "p1"), newPin("bob", "p2"))
+		s.addChecked(begin("ann"), newPin("bob", "p3"), end("ann"), newPin("bob", "p4"), newPin("bob", "p5"), begin("ann"))
+		s.addChecked(newPin("bob", "p6"), newPin("bob", "p7"), newPin("bob", "p8"))
 	})
 }
 
-// TestTrimmedInboxLosesNoPin: an inbox of three entries, trimmed again and again, by posts and by
-// what follows bring.
+// TestTrimmedInboxLosesNoPin checks that no pin is missing from an inbox of three entries that is
+// trimmed again and again, by new pins and by what follows bring.
 func TestTrimmedInboxLosesNoPin(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
-	both(t, set, func(s *story, begin, end func(string) events.Event) {
-		s.do(begin("ann"))
+	forUserAndBoard(t, set, func(s *checkedLog, begin, end func(string) events.Event) {
+		s.addChecked(begin("ann"))
 		for i := range 8 {
-			s.do(posts("bob", fmt.Sprint("p", i)), posts("cid", fmt.Sprint("p", i)))
+			s.addChecked(newPin("bob", fmt.Sprint("p", i)), newPin("cid", fmt.Sprint("p", i)))
 		}
-		s.do(follows("ann", "cid"), end("ann"), posts("bob", "q"), begin("ann"))
-		// History that arrives below the floor, above it, and where it is.
-		for i, at := range []events.Micros{1, s.start, s.history[len(s.history)-6].Time, s.history[len(s.history)-2].Time, s.history[3].Time} {
-			ev := posts("cid", fmt.Sprint("h", i))
-			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", uint64(1+i), at
-			s.do(ev)
+
+		// The reader follows another user, and ends and begins to follow bob.
+		s.addChecked(newFollow("ann", "cid"), end("ann"), newPin("bob", "q"), begin("ann"))
+
+		// Then history arrives below the floor, above it, and where it is.
+		for i, at := range []events.Micros{
+			1, s.start, s.history[len(s.history)-6].Time, s.history[len(s.history)-2].Time, s.history[3].Time,
+		} {
+			s.addChecked(newImported(newPin("cid", fmt.Sprint("h", i)), uint64(1+i), at))
 		}
-		s.do(posts("cid", "r"), posts("bob", "r"))
+		s.addChecked(newPin("cid", "r"), newPin("bob", "r"))
 	})
 }
 
-// TestCrossingThePushThreshold: a user or board that gets more followers than the threshold, and
-// fewer again, while inboxes are full of others.
+// TestCrossingThePushThreshold checks a user or board that gets more followers than the threshold,
+// and fewer again, while inboxes are full of pins of others.
 func TestCrossingThePushThreshold(t *testing.T) {
-	others := near("ann", 3)
+	others := usersNear("ann", 3)
 	cid, dan, fay := others[0], others[1], others[2]
 	set := inbox.DefaultSettings()
-	set.Keep, set.Threshold = 3, 2
-	both(t, set, func(s *story, begin, end func(string) events.Event) {
-		s.do(begin("ann"), follows("ann", "eve"), posts("bob", "p1"), begin(cid))
-		s.do(posts("eve", "e1"), posts("eve", "e2"), posts("bob", "p2"))
-		s.do(begin(dan), posts("bob", "p3")) // the third: bob is pulled
-		s.do(begin(fay), posts("bob", "p4"))
-		s.do(end(dan), posts("bob", "p5"), end(cid), posts("bob", "p6"), end(fay)) // and now pushed again
-		// Trimmed with the floor still below what was pulled, and then risen above it.
+	set.Keep = 3
+	set.Threshold = 2
+	forUserAndBoard(t, set, func(s *checkedLog, begin, end func(string) events.Event) {
+		s.addChecked(begin("ann"), newFollow("ann", "eve"), newPin("bob", "p1"), begin(cid))
+		s.addChecked(newPin("eve", "e1"), newPin("eve", "e2"), newPin("bob", "p2"))
+
+		// The third follower makes bob pulled. With one follower less, bob is pushed again.
+		s.addChecked(begin(dan), newPin("bob", "p3"))
+		s.addChecked(begin(fay), newPin("bob", "p4"))
+		s.addChecked(end(dan), newPin("bob", "p5"), end(cid), newPin("bob", "p6"), end(fay))
+
+		// Pins of eve trim the inbox, first with the floor below what was pulled, and then above
+		// it.
 		for i := range 6 {
-			s.do(posts("eve", fmt.Sprint("f", i)))
+			s.addChecked(newPin("eve", fmt.Sprint("f", i)))
 		}
-		s.do(posts("bob", "p7"), posts("bob", "p8"), posts("bob", "p9"))
-		if n := s.outboxes("ann", 2); n != 0 {
-			s.t.Errorf("%d outboxes are opened for a page that the inbox holds", n)
+		s.addChecked(newPin("bob", "p7"), newPin("bob", "p8"), newPin("bob", "p9"))
+		if n := s.countOutboxes("ann", 2); n != 0 {
+			s.t.Errorf("got %d opened outboxes for a page that the inbox holds, want none", n)
 		}
-		s.do(begin(cid), begin(dan), posts("bob", "q1"), end(dan), end(cid), end("ann"), posts("bob", "q2"), begin("ann"))
+
+		s.addChecked(begin(cid), begin(dan), newPin("bob", "q1"), end(dan), end(cid), end("ann"), newPin("bob", "q2"), begin("ann"))
 	})
 }
 
-// TestFollowDropsInbox: with the first page after a follow an inbox begins anew, and holds the next
-// page; what else is done leaves it.
+// TestFollowDropsInbox checks that an inbox begins anew with the first page after a follow, and then
+// holds the next page. Other events leave the inbox as it is.
 func TestFollowDropsInbox(t *testing.T) {
-	both(t, inbox.DefaultSettings(), func(s *story, begin, end func(string) events.Event) {
-		s.add(follows("ann", "cid"), posts("bob", "p1"), posts("cid", "p1"), posts("bob", "p2"), posts("cid", "p2"))
+	forUserAndBoard(t, inbox.DefaultSettings(), func(s *checkedLog, begin, end func(string) events.Event) {
+		s.add(newFollow("ann", "cid"), newPin("bob", "p1"), newPin("cid", "p1"), newPin("bob", "p2"), newPin("cid", "p2"))
 		mutes := events.Event{Kind: events.UserMuted, User: "ann", Peer: "cid"}
 		for i, c := range []struct {
-			ev    events.Event
-			opens int
-		}{{posts("zoe", "x"), 1}, {begin("ann"), 2}, {mutes, 0}, {begin("dan"), 0}, {posts("bob", "p3"), 0}, {end("ann"), 0}} {
+			ev           events.Event
+			wantOutboxes int
+		}{
+			{newPin("zoe", "x"), 1},
+			{begin("ann"), 2},
+			{mutes, 0},
+			{begin("dan"), 0},
+			{newPin("bob", "p3"), 0},
+			{end("ann"), 0},
+		} {
 			s.add(c.ev)
-			if n, again := s.outboxes("ann", 9), s.outboxes("ann", 9); n != c.opens || again != 0 {
-				s.t.Errorf("event %d: %d outboxes are opened, and then %d, want %d and 0", i, n, again, c.opens)
+			first := s.countOutboxes("ann", 9)
+			second := s.countOutboxes("ann", 9)
+			if first != c.wantOutboxes || second != 0 {
+				s.t.Errorf("event %d: two pages open %d and %d outboxes, want %d and 0", i, first, second, c.wantOutboxes)
 			}
 		}
 	})
 }
 
-// TestMovedPinReachesFeed: a pin that is moved to a board that a reader follows reaches the feed at
-// the time of its creation, also one that was moved before its history came, and whatever the
-// reader follows besides.
+// TestMovedPinReachesFeed checks that a pin that is moved to a board that a reader follows reaches
+// the feed at the time of its creation, even if it was moved before its history came, and whatever
+// else the reader follows.
 func TestMovedPinReachesFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		set := inbox.DefaultSettings()
 		set.Threshold = threshold
-		s := newStory(t, set)
+		s := newCheckedLog(t, set)
 		moved := func(pin, board string) events.Event {
 			return events.Event{Kind: events.PinMoved, User: "bob", Pin: pin, Board: board}
 		}
-		s.do(onBoard(events.BoardFollowed, "ann", "bob", "b"), postsOn("bob", "a", "p1"), postsOn("bob", "b", "p2"))
-		s.do(postsOn("bob", "a", "p3"), moved("p1", "b"), postsOn("bob", "b", "p4"), moved("p2", "a"), moved("p3", "c"))
-		s.do(moved("h1", "b"), moved("h2", "b"), posts("cid", "x"))
+
+		s.addChecked(newBoardEvent(events.BoardFollowed, "ann", "bob", "b"), newPinOn("bob", "a", "p1"), newPinOn("bob", "b", "p2"))
+		s.addChecked(newPinOn("bob", "a", "p3"), moved("p1", "b"), newPinOn("bob", "b", "p4"), moved("p2", "a"), moved("p3", "c"))
+
+		// The history of h1 and h2 comes after their moves.
+		s.addChecked(moved("h1", "b"), moved("h2", "b"), newPin("cid", "x"))
 		for i := range 2 {
-			ev := postsOn("bob", "a", fmt.Sprint("h", i+1))
-			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", uint64(1+i), s.cursor.LastTime-3
-			s.do(ev)
+			s.addChecked(newImported(newPinOn("bob", "a", fmt.Sprint("h", i+1)), uint64(1+i), s.cursor.LastTime-3))
 		}
-		s.do(follows("ann", "bob"), moved("p3", "b"), onBoard(events.BoardUnfollowed, "ann", "bob", "b"), moved("p4", "a"))
-		s.do(onBoard(events.BoardFollowed, "ann", "bob", "b"), unfollows("ann", "bob"), onBoard(events.BoardFollowed, "ann", "bob", "a"))
+
+		// The reader follows bob as well, and then another board.
+		s.addChecked(newFollow("ann", "bob"), moved("p3", "b"), newBoardEvent(events.BoardUnfollowed, "ann", "bob", "b"), moved("p4", "a"))
+		s.addChecked(newBoardEvent(events.BoardFollowed, "ann", "bob", "b"), newUnfollow("ann", "bob"))
+		s.addChecked(newBoardEvent(events.BoardFollowed, "ann", "bob", "a"))
 	}
 }
 
-// TestHistoryMakesIgnoredCreationCount: a pin was pinned again while it lived, which counts for
-// nothing until history says that it had ended with its board. A page from before that has not
-// learned of the second time.
+// TestHistoryMakesIgnoredCreationCount creates a pin again while it exists, which has no effect
+// until history says that the pin had ended with its board. The inbox that the first page has made
+// does not know of the second creation.
 func TestHistoryMakesIgnoredCreationCount(t *testing.T) {
-	s := newStory(t, inbox.DefaultSettings())
-	late := postsOn("bob", "b", "p")
-	late.Backfill, late.Source, late.Offset, late.Time = true, "old", 1, s.start-10
-	s.do(postsOn("bob", "a", "p"), events.Event{Kind: events.BoardDeleted, User: "bob", Board: "b"}, postsOn("bob", "a", "p"))
-	s.do(follows("ann", "bob"), onBoard(events.BoardFollowed, "cid", "bob", "a"), late)
+	s := newCheckedLog(t, inbox.DefaultSettings())
+	late := newImported(newPinOn("bob", "b", "p"), 1, s.start-10)
+	s.addChecked(newPinOn("bob", "a", "p"))
+	s.addChecked(events.Event{Kind: events.BoardDeleted, User: "bob", Board: "b"}, newPinOn("bob", "a", "p"))
+	s.addChecked(newFollow("ann", "bob"), newBoardEvent(events.BoardFollowed, "cid", "bob", "a"), late)
 }
 
-// TestExcludedBoardIsInNoFeed: what is on a board that a reader has unfollowed is in no feed of
-// that reader, pushed or pulled, before and after, until the board is followed again.
+// TestExcludedBoardIsInNoFeed checks that the pins of a board that a reader has unfollowed are in no
+// feed of that reader, pushed or pulled, old or new, until the reader follows the board again.
 func TestExcludedBoardIsInNoFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		settings := inbox.DefaultSettings()
 		settings.Threshold = threshold
-		s := newStory(t, settings)
-		s.do(
-			follows("ann", "bob"), postsOn("bob", "b", "p1"), posts("bob", "p2"),
-			onBoard(events.BoardUnfollowed, "ann", "bob", "b"), postsOn("bob", "b", "p3"),
-			onBoard(events.BoardFollowed, "ann", "bob", "b"), postsOn("bob", "b", "p4"),
-			onBoard(events.BoardUnfollowed, "ann", "bob", "b"), unfollows("ann", "bob"), follows("ann", "bob"),
+		s := newCheckedLog(t, settings)
+		s.addChecked(
+			newFollow("ann", "bob"), newPinOn("bob", "b", "p1"), newPin("bob", "p2"),
+			newBoardEvent(events.BoardUnfollowed, "ann", "bob", "b"), newPinOn("bob", "b", "p3"),
+			newBoardEvent(events.BoardFollowed, "ann", "bob", "b"), newPinOn("bob", "b", "p4"),
+			newBoardEvent(events.BoardUnfollowed, "ann", "bob", "b"), newUnfollow("ann", "bob"), newFollow("ann", "bob"),
 		)
 	}
 }
 
-// TestBoardFollowSurvivesLateUnfollow: history says that a reader followed a user, and ceased to
-// before following a board of theirs. The board stays.
+// TestBoardFollowSurvivesLateUnfollow imports the history of a reader who followed a user and ended
+// that before following a board of the user. The board must stay followed.
 func TestBoardFollowSurvivesLateUnfollow(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		settings := inbox.DefaultSettings()
 		settings.Threshold = threshold
-		s := newStory(t, settings)
+		s := newCheckedLog(t, settings)
 		offset := uint64(0)
 		imported := func(ev events.Event) events.Event {
 			offset++
-			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", offset, s.start+events.Micros(offset)
-			return ev
+			return newImported(ev, offset, s.start+events.Micros(offset))
 		}
-		s.do(postsOn("bob", "b", "p1"), posts("bob", "p2"))
-		s.do(imported(follows("ann", "bob")), onBoard(events.BoardFollowed, "ann", "bob", "b"), postsOn("bob", "b", "p3"))
-		s.do(imported(unfollows("ann", "bob")), postsOn("bob", "b", "p4"))
-		if got, want := names(feed(t, s.s, inbox.Feed{Reader: "ann"}, 2)), []string{"bob/p4", "bob/p3", "bob/p1"}; !slices.Equal(got, want) {
-			t.Errorf("threshold %d: %v, want %v", threshold, got, want)
+		s.addChecked(newPinOn("bob", "b", "p1"), newPin("bob", "p2"))
+		s.addChecked(imported(newFollow("ann", "bob")), newBoardEvent(events.BoardFollowed, "ann", "bob", "b"), newPinOn("bob", "b", "p3"))
+		s.addChecked(imported(newUnfollow("ann", "bob")), newPinOn("bob", "b", "p4"))
+		want := []string{"bob/p4", "bob/p3", "bob/p1"}
+		if got := pinNames(mustReadFeed(t, s.s, inbox.Feed{Reader: "ann"}, 2)); !slices.Equal(got, want) {
+			t.Errorf("threshold %d: got the feed %v, want %v", threshold, got, want)
 		}
 	}
 }
 
-// rows counts the rows of a store.
-func rows(t testing.TB, s *store.Store) (n int) {
+// countRows returns the number of rows of the projection.
+func countRows(t testing.TB, s *store.Store) (n int) {
 	t.Helper()
 	eachRow(t, s, func(_, _ []byte) { n++ })
 	return n
 }
 
-// entries counts what is in the inbox of a reader, after a page.
-func entries(t testing.TB, s *store.Store, reader string) int {
+// countEntries returns the number of entries in the inbox of a reader, after a page.
+func countEntries(t testing.TB, s *store.Store, reader string) int {
 	t.Helper()
-	page(t, s, inbox.Feed{Reader: reader}, 1)
-	v := view(t, s)
+	mustReadPage(t, s, inbox.Feed{Reader: reader}, 1)
+	v := mustView(t, s)
 	defer v.Close()
 	return inbox.Entries(v, reader)
 }
 
-// eachRow goes over the rows of the projection.
-func eachRow(t fataler, s *store.Store, do func(key, value []byte)) {
+// eachRow calls visit for each row of the projection.
+func eachRow(t fataler, s *store.Store, visit func(key, value []byte)) {
 	t.Helper()
-	v := view(t, s)
+	v := mustView(t, s)
 	defer v.Close()
 	it := v.Iter(nil, nil)
 	for it.Next() {
 		if !projections.IsRuntimeKey(it.Key()) {
-			do(it.Key(), it.Value())
+			visit(it.Key(), it.Value())
 		}
 	}
 	if err := it.Close(); err != nil {
-		t.Fatalf("%v", err)
+		t.Fatalf("read rows: %v", err)
 	}
 }
