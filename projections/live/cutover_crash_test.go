@@ -69,11 +69,13 @@ func (c *cutOverCrashChecker) check(disk *vfs.MemFS) error {
 		return err
 	}
 	defer l.Close()
+
 	st := l.Status()
 	if st.State != store.Starting || st.Cursor.Seq < c.flushedSeq {
 		return fmt.Errorf("generation %d is %s at %d, want starting at %d or later: %w", st.Generation, st.State, st.Cursor.Seq, c.flushedSeq, st.Error)
 	}
 	c.liveCounts[st.Generation]++
+
 	checkRest := func(s *store.Store) error {
 		if err := s.Fold(c.envs[conformance.IndexAfter(c.envs, s.Cursor()):]); err != nil {
 			return err
@@ -83,9 +85,12 @@ func (c *cutOverCrashChecker) check(disk *vfs.MemFS) error {
 		}
 		return nil
 	}
+
 	if err := checkRest(l.Serving()); err != nil {
 		return err
 	}
+
+	// Replace the generation by one that is built from half of the log.
 	next := buildNext(c.t, l, c.envs[:len(c.envs)/2])
 	if err := checkRest(next); err != nil {
 		return err
@@ -108,6 +113,7 @@ func TestCrashInCutOverLeavesOneWholeGeneration(t *testing.T) {
 		FS: errorfs.Wrap(c.disk, c), Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10},
 	}}
 	l := openLive(t, o)
+
 	flush := func(s *store.Store) {
 		if err := s.Flush(); err != nil {
 			t.Fatal(err)
@@ -116,15 +122,21 @@ func TestCrashInCutOverLeavesOneWholeGeneration(t *testing.T) {
 		defer c.mu.Unlock()
 		c.flushedSeq = l.Serving().Cursor().Seq
 	}
+
+	// Generation 1 folds some envelopes, and a next generation is closed unused.
 	conformance.Fold(t, l.Serving(), envs[:12])
 	flush(l.Serving())
 	if err := l.CloseNext(buildNext(t, l, envs[:6])); err != nil {
 		t.Fatal(err)
 	}
+
+	// Cut over to generation 2.
 	next := buildNext(t, l, envs[:14])
 	conformance.Fold(t, next, envs[14:16])
 	cutOver(t, l, next)
 	flush(l.Serving())
+
+	// Roll back to generation 1.
 	previous, err := l.OpenPrevious(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +144,8 @@ func TestCrashInCutOverLeavesOneWholeGeneration(t *testing.T) {
 	conformance.Fold(t, previous, envs[:18])
 	cutOver(t, l, previous)
 	flush(l.Serving())
+
+	// Cut over to generation 3.
 	cutOver(t, l, buildNext(t, l, envs))
 	closeLive(t, l)
 	t.Logf("%d cuts, live were %v", c.cuts, c.liveCounts)

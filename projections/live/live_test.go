@@ -119,6 +119,8 @@ func TestCutOverAndRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkGenerations(t, l, 1, 0)
+
+	// While the next generation is open or behind, generation 1 stays live.
 	next := buildNext(t, l, envs[:99])
 	checkGenerations(t, l, 1, 0)
 	if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, live.ErrBuilding) {
@@ -128,6 +130,8 @@ func TestCutOverAndRollback(t *testing.T) {
 		t.Errorf("cut over to a generation that is behind: got error %v, want %v", err, live.ErrBehind)
 	}
 	checkGenerations(t, l, 1, 0)
+
+	// A generation that is ahead of the live one replaces it.
 	next = buildNext(t, l, envs[:150])
 	cutOver(t, l, next)
 	checkGenerations(t, l, 2, 1)
@@ -136,6 +140,7 @@ func TestCutOverAndRollback(t *testing.T) {
 		t.Error("second cut-over to the same generation: got no error, want one")
 	}
 
+	// The third generation replaces the second, and the first is removed.
 	cutOver(t, l, buildNext(t, l, envs[:150]))
 	checkGenerations(t, l, 3, 2)
 	closeLive(t, l)
@@ -145,6 +150,7 @@ func TestCutOverAndRollback(t *testing.T) {
 	l = openLive(t, liveOptions(fs))
 	checkGenerations(t, l, 3, 2)
 
+	// Roll back to the second generation.
 	previous, err := l.OpenPrevious(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -152,6 +158,8 @@ func TestCutOverAndRollback(t *testing.T) {
 	conformance.Fold(t, previous, envs)
 	cutOver(t, l, previous)
 	checkGenerations(t, l, 2, 3)
+
+	// A next generation that is closed again changes nothing.
 	next = buildNext(t, l, envs)
 	checkGenerations(t, l, 2, 3)
 	if err := l.CloseNext(next); err != nil {
@@ -162,6 +170,7 @@ func TestCutOverAndRollback(t *testing.T) {
 	if got := listDirectories(fs); got != "000002 000003 GENERATIONS" {
 		t.Errorf("got the directories %s, want generations 2 and 3", got)
 	}
+
 	// A tool that opens the store opens the live generation.
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after the rollback")
@@ -174,6 +183,8 @@ func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	fs := vfs.NewMem()
 	l := openLive(t, liveOptions(fs))
 	conformance.Fold(t, l.Serving(), envs)
+
+	// Close the Live while generation 2 is being built.
 	next := buildNext(t, l, envs[:60])
 	if got := listDirectories(fs); got != "000001 000002 GENERATIONS" {
 		t.Errorf("got the directories %s, want generations 1 and 2", got)
@@ -182,6 +193,8 @@ func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	if err := next.Fold(envs); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("fold after Close: got error %v, want %v", err, projections.ErrClosed)
 	}
+
+	// After a restart of a program with another fold, only generation 1 is left.
 	o := liveOptions(fs)
 	o.New = func() projections.Projection {
 		return tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: tally.New().Kinds()}
@@ -191,6 +204,7 @@ func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	if got := listDirectories(fs); got != "000001 GENERATIONS" {
 		t.Errorf("got the directories %s, want generation 1 only", got)
 	}
+
 	cutOver(t, l, buildNext(t, l, envs))
 	checkGenerations(t, l, 2, 1)
 	if _, err := l.OpenPrevious(t.Context()); !errors.Is(err, projections.ErrFingerprint) {
@@ -204,6 +218,8 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	l := openLive(t, liveOptions(fs))
 	conformance.Fold(t, l.Serving(), tally.History(4, 100))
+
+	// The build makes a directory and then fails.
 	fault := errors.New("no build today")
 	_, err := l.BuildNext(t.Context(), func(dir string) error {
 		if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, live.ErrBuilding) {
@@ -211,12 +227,14 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 		}
 		return errors.Join(fs.MkdirAll(dir+"/below", 0o755), fault)
 	})
+
 	if !errors.Is(err, fault) {
 		t.Errorf("failed build: got error %v, want %v", err, fault)
 	}
 	if got := listDirectories(fs); got != "000001 GENERATIONS" {
 		t.Errorf("got the directories %s, want generation 1 only", got)
 	}
+
 	cutOver(t, l, buildNext(t, l, tally.History(4, 100)))
 	checkGenerations(t, l, 2, 1)
 }
@@ -246,24 +264,40 @@ func TestOutdatedStoreAnswersFromItsLastPosition(t *testing.T) {
 			l := openLive(t, liveOptions(fs))
 			conformance.Fold(t, l.Serving(), envs[:50])
 			closeLive(t, l)
+
+			// Reopen the store with the other fold, and record its states.
 			states, ready := recordStates()
 			o := liveOptions(fs)
-			o.New, o.Listener.StateChanged = test.now, states.Add
+			o.New = test.now
+			o.Listener.StateChanged = states.Add
 			l = openLive(t, o)
 			log := storetest.NewLog(envs...)
 			runLive(t, l, log.Subscribe)
+
+			// The store is outdated, and its status says whether it answers.
 			st := l.Status()
-			if st.State != store.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
-				st.Unreadable == test.answers || st.Answers() != test.answers || states.String() != "outdated" {
-				t.Errorf("got status %+v and states %s, want outdated, answers: %v", st, states, test.answers)
+			if st.State != store.Outdated || states.String() != "outdated" {
+				t.Errorf("after the start: got status %+v and states %s, want state outdated", st, states)
 			}
+			if !errors.Is(st.Error, projections.ErrFingerprint) {
+				t.Errorf("after the start: got error %v, want %v", st.Error, projections.ErrFingerprint)
+			}
+			if st.Unreadable == test.answers || st.Answers() != test.answers {
+				t.Errorf("after the start: got Unreadable %v and Answers %v, want %v and %v",
+					st.Unreadable, st.Answers(), !test.answers, test.answers)
+			}
+
+			// A store that answers does so from the last position that it folded.
 			v, err := l.View()
 			if test.answers != (err == nil) || err != nil && !errors.Is(err, live.ErrOutdated) {
 				t.Errorf("view: got error %v, want answers: %v", err, test.answers)
 			}
 			if err == nil {
-				if v.Cursor() != envs[49].Cursor || l.Cursor() != envs[49].Cursor {
+				if v.Cursor() != envs[49].Cursor {
 					t.Errorf("got a view at %+v, want %+v", v.Cursor(), envs[49].Cursor)
+				}
+				if l.Cursor() != envs[49].Cursor {
+					t.Errorf("got Cursor %+v, want %+v", l.Cursor(), envs[49].Cursor)
 				}
 				_ = v.Close()
 				if err := l.WaitFor(t.Context(), envs[49].Seq()); err != nil {
@@ -273,14 +307,18 @@ func TestOutdatedStoreAnswersFromItsLastPosition(t *testing.T) {
 			if err := l.WaitFor(t.Context(), envs[50].Seq()); !errors.Is(err, live.ErrOutdated) {
 				t.Errorf("wait for a later position: got error %v, want %v", err, live.ErrOutdated)
 			}
-			cutOver(t, l, buildNext(t, l, envs[:60])) // Run folds the rest
+
+			// A new generation replaces the outdated store, and Run folds the rest of the log.
+			cutOver(t, l, buildNext(t, l, envs[:60]))
 			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
 				t.Fatal(err)
 			}
 			<-ready
-			if st := l.Status(); st.State != store.Ready || st.Error != nil || st.Generation != 2 ||
-				!strings.HasPrefix(states.String(), "outdated ") || !strings.HasSuffix(states.String(), " ready") {
-				t.Errorf("got status %+v and states %s, want generation 2 ready, after outdated", st, states)
+			if st := l.Status(); st.State != store.Ready || st.Error != nil || st.Generation != 2 {
+				t.Errorf("after the cut-over: got status %+v, want generation 2 ready without an error", st)
+			}
+			if !strings.HasPrefix(states.String(), "outdated ") || !strings.HasSuffix(states.String(), " ready") {
+				t.Errorf("got states %s, want outdated first and ready last", states)
 			}
 		})
 	}
@@ -292,6 +330,7 @@ func recordStates() (*recordedStates, <-chan struct{}) {
 	return &recordedStates{ready: sync.OnceFunc(func() { close(ready) })}, ready
 }
 
+// recordedStates records states, and calls ready at each Ready.
 type recordedStates struct {
 	storetest.States
 	ready func()
@@ -327,14 +366,19 @@ func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 			cutOver(t, l, buildNext(t, l, envs[:50]))
 			closeLive(t, l)
 			damage(t, fs)
+
+			// Start again on the damaged files.
 			states, ready := recordStates()
 			o := liveOptions(fs)
 			o.Listener.StateChanged = states.Add
 			l = openLive(t, o)
 			log := storetest.NewLog(envs...)
 			runLive(t, l, log.Subscribe)
-			if st := l.Status(); st.State != store.Failed || st.Error == nil || st.Answers() || states.String() != "failed" {
-				t.Errorf("got status %+v and states %s, want failed", st, states)
+			if st := l.Status(); st.State != store.Failed || st.Error == nil || st.Answers() {
+				t.Errorf("after the damage: got status %+v, want state failed with an error, without answers", st)
+			}
+			if states.String() != "failed" {
+				t.Errorf("after the damage: got states %s, want failed", states)
 			}
 			if _, err := l.View(); !errors.Is(err, projections.ErrStopped) {
 				t.Errorf("view: got error %v, want %v", err, projections.ErrStopped)
@@ -342,16 +386,21 @@ func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 			if err := l.WaitFor(t.Context(), 0); !errors.Is(err, projections.ErrStopped) {
 				t.Errorf("wait: got error %v, want %v", err, projections.ErrStopped)
 			}
+
+			// A rebuild replaces the damaged generation, and Run folds the rest of the log.
 			cutOver(t, l, buildNext(t, l, envs[:70]))
 			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
 				t.Fatal(err)
 			}
 			<-ready
-			if st := l.Status(); st.State != store.Ready || st.Generation != 3 ||
-				!strings.HasPrefix(states.String(), "failed ") || !strings.HasSuffix(states.String(), " ready") {
-				t.Errorf("got status %+v and states %s, want generation 3 ready, after failed", st, states)
+			if st := l.Status(); st.State != store.Ready || st.Generation != 3 {
+				t.Errorf("after the rebuild: got status %+v, want generation 3 ready", st)
+			}
+			if !strings.HasPrefix(states.String(), "failed ") || !strings.HasSuffix(states.String(), " ready") {
+				t.Errorf("got states %s, want failed first and ready last", states)
 			}
 			conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "rebuilt")
+
 			closeLive(t, l)
 			l = openLive(t, liveOptions(fs))
 			if st := l.Status(); st.Generation != 3 || st.Error != nil {
@@ -385,7 +434,7 @@ func removeFiles(t *testing.T, fs *vfs.MemFS, parts ...string) {
 		}
 	}
 	if len(found) == 0 {
-		t.Fatal("no file has such a name")
+		t.Fatalf("found no file whose name contains one of %q, want at least one", parts)
 	}
 }
 
@@ -398,6 +447,7 @@ func overwriteFiles(t *testing.T, fs *vfs.MemFS, part string) {
 		if strings.Contains(name, "marker") {
 			continue
 		}
+
 		f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 		if err != nil {
 			t.Fatal(err)
@@ -409,7 +459,7 @@ func overwriteFiles(t *testing.T, fs *vfs.MemFS, part string) {
 		overwritten++
 	}
 	if overwritten == 0 {
-		t.Fatal("no file has such a name")
+		t.Fatalf("found no file whose name contains %q, want at least one", part)
 	}
 }
 
@@ -420,7 +470,8 @@ func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	var made atomic.Int32
 	o := live.Options{New: func() projections.Projection {
 		p := tally.New()
-		if made.Add(1) == 2 { // the first gives only its name, and the second folds
+		// Open calls New once only for the projection's name. The second projection folds.
+		if made.Add(1) == 2 {
 			p.FailAt = 10
 		}
 		return p
@@ -428,16 +479,18 @@ func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	l := openLive(t, o)
 	log := storetest.NewLog(envs...)
 	log.Most = 1
+
 	stop := runLive(t, l, log.Subscribe)
 	if err := l.WaitFor(t.Context(), 20); !errors.Is(err, tally.ErrFails) {
 		t.Fatalf("wait: got error %v, want %v", err, tally.ErrFails)
 	}
-	if _, err := l.View(); !errors.Is(err, tally.ErrFails) || l.Status().State != store.Failed {
-		t.Errorf("view: got error %v in state %s, want %v in state failed", err, l.Status().State, tally.ErrFails)
+	if _, err := l.View(); !errors.Is(err, tally.ErrFails) {
+		t.Errorf("view: got error %v, want %v", err, tally.ErrFails)
 	}
-	if !l.Status().Damaged {
-		t.Error("the fold met an impossible row: got Damaged false, want true")
+	if st := l.Status(); st.State != store.Failed || !st.Damaged {
+		t.Errorf("after the fold met an impossible row: got status %+v, want state failed and Damaged true", st)
 	}
+
 	cutOver(t, l, buildNext(t, l, nil))
 	if err := l.WaitFor(t.Context(), 20); err != nil {
 		t.Fatal(err)
@@ -452,15 +505,23 @@ func TestViewsOutliveCutOver(t *testing.T) {
 	envs := tally.History(3, 60)
 	l := openLive(t, live.Options{})
 	conformance.Fold(t, l.Serving(), envs[:50])
+
 	v, err := l.View()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cutOver(t, l, buildNext(t, l, envs))
+
+	// The view still has the rows and the position of the old generation.
 	want := foldStraight(t, envs[:50]).String()
-	if got := formatRows(v); got != want || v.Cursor() != envs[49].Cursor {
-		t.Errorf("the rows of a view have changed, or its position is %+v, want %+v", v.Cursor(), envs[49].Cursor)
+	if got := formatRows(v); got != want {
+		t.Errorf("rows of the view after the cut-over: got\n%s\nwant\n%s", got, want)
 	}
+	if v.Cursor() != envs[49].Cursor {
+		t.Errorf("position of the view after the cut-over: got %+v, want %+v", v.Cursor(), envs[49].Cursor)
+	}
+
+	// OpenPrevious waits until the view is closed.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.OpenPrevious(ctx); !errors.Is(err, context.Canceled) {
@@ -470,11 +531,15 @@ func TestViewsOutliveCutOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	previous, err := l.OpenPrevious(t.Context())
-	if err != nil || previous.Cursor() != envs[49].Cursor {
-		t.Errorf("previous generation: got error %v, want position %+v", err, envs[49].Cursor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if previous.Cursor() != envs[49].Cursor {
+		t.Errorf("position of the previous generation: got %+v, want %+v", previous.Cursor(), envs[49].Cursor)
 	}
 }
 
+// formatRows returns the rows of a view as text, or the error of reading them.
 func formatRows(v *projections.View) string {
 	var rows conformance.Rows
 	it := v.Iter(nil, nil)

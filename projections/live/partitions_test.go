@@ -68,9 +68,12 @@ func checkPartitions(t testing.TB, l *live.Live, want events.Partitions) {
 // TestPartitionsBelongToGeneration checks that the set of partitions belongs to a generation across
 // restarts, cut-overs and a rollback, and that views of the old generation keep their set.
 func TestPartitionsBelongToGeneration(t *testing.T) {
-	envs, fs := tally.History(3, 60), vfs.NewMem()
+	envs := tally.History(3, 60)
+	fs := vfs.NewMem()
 	var none, ann events.Partitions
 	ann.AddHome("ann")
+
+	// A cut-over changes the partitions of the Live, but not those of a view that is already open.
 	l := openLive(t, nodeOptions(fs))
 	checkPartitions(t, l, none)
 	conformance.Fold(t, l.Serving(), envs)
@@ -88,6 +91,7 @@ func TestPartitionsBelongToGeneration(t *testing.T) {
 	}
 	closeLive(t, l)
 
+	// The set survives a restart. A rollback and a further cut-over change it.
 	l = openLive(t, nodeOptions(fs))
 	checkPartitions(t, l, ann)
 	previous, err := l.OpenPrevious(t.Context())
@@ -120,11 +124,14 @@ func TestPartialStoreIsNotTakenForWholeOne(t *testing.T) {
 			t.Errorf("open the store of a node: got error %v, want %v", err, projections.ErrPartial)
 		}
 	}
+	// The process refuses the store also without its file of generations.
 	checkRefused()
 	if err := fs.Remove("data/tally/" + disk.GenerationsFile); err != nil {
 		t.Fatal(err)
 	}
 	checkRefused()
+
+	// A node opens a store that was made without a cluster.
 	if err := fs.RemoveAll("data"); err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +142,15 @@ func TestPartialStoreIsNotTakenForWholeOne(t *testing.T) {
 // TestDamagedGenerationKeepsItsPartitions checks that the file of generations says which partitions
 // to rebuild if the generation cannot be read.
 func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
-	envs, fs := tally.History(3, 60), vfs.NewMem()
+	envs := tally.History(3, 60)
+	fs := vfs.NewMem()
 	var ann events.Partitions
 	ann.AddHome("ann")
 	l := openLive(t, nodeOptions(fs))
 	cutOver(t, l, buildNextFor(t, l, envs, ann))
 	closeLive(t, l)
+
+	// Remove the tables of the live generation.
 	names, err := fs.List("data/tally/000002")
 	if err != nil {
 		t.Fatal(err)
@@ -152,6 +162,8 @@ func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
 			}
 		}
 	}
+
+	// The generation cannot be opened, and can be rebuilt for the same partitions.
 	l = openLive(t, nodeOptions(fs))
 	if l.Serving() != nil || l.Holds() != ann {
 		t.Errorf("got serving store %v and partitions %v, want none and %v", l.Serving(), l.Holds(), ann)
@@ -160,10 +172,15 @@ func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
 	checkPartitions(t, l, ann)
 	closeLive(t, l)
 
+	// A damaged file of generations says no partitions.
 	if err := disk.WriteFile(fs, "data/tally/"+disk.GenerationsFile, []byte(`{"version":1,"live":3,"partitions":"no"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if l = openLive(t, nodeOptions(fs)); l.Holds() != (events.Partitions{}) || !l.Status().Damaged {
-		t.Errorf("got status %+v, want damaged, without partitions", l.Status())
+	l = openLive(t, nodeOptions(fs))
+	if l.Holds() != (events.Partitions{}) {
+		t.Errorf("after damage to %s: got partitions %v, want none", disk.GenerationsFile, l.Holds())
+	}
+	if !l.Status().Damaged {
+		t.Errorf("after damage to %s: got status %+v, want Damaged true", disk.GenerationsFile, l.Status())
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// oldFold and newFold differ in a setting, as two versions of a program differ in the version of a
-// fold.
+// oldFold and newFold are two folds that differ in a setting. They stand for two versions of a
+// program with different folds.
 func oldFold() projections.Projection { return tally.New() }
 
 func newFold() projections.Projection { return &tally.Tally{Copies: 3, Chunk: 7} }
@@ -31,7 +31,7 @@ var (
 	preparedEpoch = uint32(1)
 )
 
-// foldOptions are those of a Live with a fold.
+// foldOptions returns options for a Live with the given fold.
 func foldOptions(fs store.FS, fold func() projections.Projection) live.Options {
 	return live.Options{
 		Options: store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}}, New: fold,
@@ -39,18 +39,19 @@ func foldOptions(fs store.FS, fold func() projections.Projection) live.Options {
 	}
 }
 
-// preparationOf is the preparation of the new fold.
+// preparationOf returns the preparation of the new fold.
 func preparationOf(fs store.FS) *live.Preparation {
 	return &live.Preparation{
 		Options: store.Options{FS: fs, Dir: "data", Projection: newFold()}, Log: preparedLog, Epoch: preparedEpoch,
 	}
 }
 
-// prepareNewFold builds a generation of the new fold from some envelopes, folds others into it, and
-// completes it.
+// prepareNewFold builds a generation of the new fold from the envelopes in built, folds those in
+// folded into it, and marks it as complete.
 func prepareNewFold(t *testing.T, fs store.FS, built, folded []*events.Envelope) *live.Preparation {
 	t.Helper()
 	p := preparationOf(fs)
+
 	b, err := build.New(build.Options{FS: fs, Dir: p.Dir(), New: newFold})
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func prepareNewFold(t *testing.T, fs store.FS, built, folded []*events.Envelope)
 	if err := errors.Join(b.Add(built), b.Finish(t.Context()), b.Close()); err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := store.Open(p.StoreOptions())
 	if err != nil {
 		t.Fatal(err)
@@ -68,26 +70,29 @@ func prepareNewFold(t *testing.T, fs store.FS, built, folded []*events.Envelope)
 	return p
 }
 
-// wantServing checks which generation serves, and that it has the rows of all envelopes once it has
-// folded what it lacks.
-func wantServing(t *testing.T, l *live.Live, fold func() projections.Projection, generation, previous uint32, envs []*events.Envelope) {
+// checkServing checks which generation serves. It then folds the envelopes that the generation
+// lacks, and checks that the generation has the rows of all envelopes.
+func checkServing(
+	t *testing.T, l *live.Live, fold func() projections.Projection, generation, previous uint32, envs []*events.Envelope,
+) {
 	t.Helper()
 	st := l.Status()
 	if st.State != store.Starting || st.Generation != generation || st.Previous != previous {
-		t.Fatalf("generation %d is %s, previous %d: %v; want %d, %s, previous %d", st.Generation, st.State, st.Previous, st.Error, generation,
-			store.Starting, previous)
+		t.Fatalf("got generation %d in state %s, previous %d, error %v; want generation %d in state %s, previous %d",
+			st.Generation, st.State, st.Previous, st.Error, generation, store.Starting, previous)
 	}
+
 	s := l.Serving()
 	if err := s.Fold(envs[conformance.IndexAfter(envs, s.Cursor()):]); err != nil {
 		t.Fatal(err)
 	}
 	if diff := conformance.RowsOf(t, s).Diff(conformance.Straight(t, fold(), envs)); diff != "" {
-		t.Errorf("rows of generation %d: %s", generation, diff)
+		t.Errorf("rows of generation %d differ from those of a straight fold: %s", generation, diff)
 	}
 }
 
-// TestPreparedGenerationReplacesOutdatedOne goes to a new fold, back to the old one, and forth
-// again, without a rebuild.
+// TestPreparedGenerationReplacesOutdatedOne checks that a prepared generation serves after a change
+// to the new fold, and that changes back and forth need no rebuild.
 func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	envs := tally.History(11, 120)
 	fs := vfs.NewMem()
@@ -96,9 +101,9 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	closeLive(t, l)
 	prepareNewFold(t, fs, envs[:60], envs[60:90])
 
-	// The program of before starts again and leaves alone what was prepared.
+	// The old program starts again and leaves the prepared generation alone.
 	l = openLive(t, foldOptions(fs, oldFold))
-	wantServing(t, l, oldFold, 1, 0, envs[:100])
+	checkServing(t, l, oldFold, 1, 0, envs[:100])
 	closeLive(t, l)
 
 	for _, step := range []struct {
@@ -114,10 +119,10 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			l := openLive(t, foldOptions(fs, step.fold))
-			wantServing(t, l, step.fold, step.generation, step.previous, envs[:step.envelopes])
+			checkServing(t, l, step.fold, step.generation, step.previous, envs[:step.envelopes])
 			closeLive(t, l)
 			if got := listDirectories(fs); got != "000001 000002 GENERATIONS" {
-				t.Errorf("files: %s", got)
+				t.Errorf("got the directories %s, want generations 1 and 2", got)
 			}
 		})
 	}
@@ -134,6 +139,7 @@ func TestFailedOpenLeavesNoStoreInUse(t *testing.T) {
 	prepareNewFold(t, fs, envs[:30], envs[30:50])
 	closeLive(t, openLive(t, foldOptions(fs, newFold)))
 
+	// Another store has generation 1 open, to which a program with the old fold would go back.
 	previous, err := store.Open(store.Options{FS: fs, Dir: "data", Generation: 1, Projection: oldFold()})
 	if err != nil {
 		t.Fatal(err)
@@ -141,32 +147,33 @@ func TestFailedOpenLeavesNoStoreInUse(t *testing.T) {
 	o := foldOptions(fs, oldFold)
 	o.Dir = "data"
 	if _, err := live.Open(o); !errors.Is(err, projections.ErrInUse) {
-		t.Fatalf("open while the previous generation is in use: %v", err)
+		t.Fatalf("open while the previous generation is in use: got error %v, want %v", err, projections.ErrInUse)
 	}
 	if err := previous.Close(); err != nil {
 		t.Fatal(err)
 	}
 
 	l = openLive(t, foldOptions(fs, oldFold))
-	wantServing(t, l, oldFold, 1, 2, envs)
+	checkServing(t, l, oldFold, 1, 2, envs)
 	closeLive(t, l)
 }
 
-// TestPreparedGenerationOfNewProjection: a projection that the data directory does not have begins
-// with what was prepared.
+// TestPreparedGenerationOfNewProjection checks that a projection that the data directory does not
+// have begins with its prepared generation.
 func TestPreparedGenerationOfNewProjection(t *testing.T) {
 	envs := tally.History(12, 40)
 	fs := vfs.NewMem()
 	prepareNewFold(t, fs, envs[:20], envs[20:30])
 	for range 2 {
 		l := openLive(t, foldOptions(fs, newFold))
-		wantServing(t, l, newFold, 1, 0, envs)
+		checkServing(t, l, newFold, 1, 0, envs)
 		closeLive(t, l)
 	}
 }
 
-// TestPreparedGenerationThatDoesNotFitIsNotUsed: the live generation stays, and answers from its
-// last state.
+// TestPreparedGenerationThatDoesNotFitIsNotUsed checks that a prepared generation of another log,
+// epoch or fold, or one that is incomplete or damaged, is not used. The live generation stays, and
+// answers from its last state.
 func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
 	envs := tally.History(13, 40)
 	for name, spoil := range map[string]func(t *testing.T, p *live.Preparation, o *live.Options){
@@ -205,23 +212,25 @@ func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
 			l := openLive(t, foldOptions(fs, oldFold))
 			conformance.Fold(t, l.Serving(), envs[:30])
 			closeLive(t, l)
+
 			p := prepareNewFold(t, fs, envs[:20], envs[20:30])
 			o := foldOptions(fs, newFold)
 			spoil(t, p, &o)
+
 			l = openLive(t, o)
 			defer closeLive(t, l)
 			if st := l.Status(); st.State != store.Outdated || st.Generation != 1 {
-				t.Errorf("generation %d is %s, want 1 and %s", st.Generation, st.State, store.Outdated)
+				t.Errorf("got generation %d in state %s, want generation 1 in state %s", st.Generation, st.State, store.Outdated)
 			}
 			if got := listDirectories(fs); strings.Contains(got, "000002") {
-				t.Errorf("files: %s", got)
+				t.Errorf("got the directories %s, want no generation 2", got)
 			}
 		})
 	}
 }
 
-// TestErasureRemovesPreparedGeneration: what was prepared has rows of a user who is erased. An
-// erasure deletes the previous generations, and it with them.
+// TestErasureRemovesPreparedGeneration checks that DeletePrevious, which an erasure calls, also
+// removes a prepared generation, because it has rows of the erased user.
 func TestErasureRemovesPreparedGeneration(t *testing.T) {
 	envs := tally.History(14, 20)
 	fs := vfs.NewMem()
@@ -231,41 +240,42 @@ func TestErasureRemovesPreparedGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := listDirectories(fs); got != "000001" {
-		t.Errorf("files: %s", got)
+		t.Errorf("got the directories %s, want generation 1 only", got)
 	}
 }
 
-// startCuts looks at the disk as it would be after a power cut at every write of a start with a
-// prepared generation.
-type startCuts struct {
+// startCrashChecker checks, at every write of a start with a prepared generation, what a power cut at
+// that moment would leave on disk.
+type startCrashChecker struct {
 	t    *testing.T
 	disk *vfs.MemFS
 	envs []*events.Envelope
-	// oldRows and newRows are what the two programs must have at the end.
+	// oldRows and newRows are the rows that each program must have at the end.
 	oldRows, newRows programRows
 
 	mu     sync.Mutex
 	random *rand.Rand
 	cuts   int
-	// live counts the cuts after which each generation was still, or already, live.
+	// live counts the cuts after which each generation was live.
 	live map[uint32]int
 	err  error
 }
 
-// programRows is a program, by its fold, and the rows of a straight fold.
+// programRows is a program, identified by its fold, and the rows of a straight fold.
 type programRows struct {
 	fold func() projections.Projection
 	rows conformance.Rows
 }
 
-func (*startCuts) String() string { return "power cuts" }
+func (*startCrashChecker) String() string { return "power cuts" }
 
-func (c *startCuts) MaybeError(op errorfs.Op) error {
+func (c *startCrashChecker) MaybeError(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	shares := []int{0, 50}
 	if testing.Short() {
 		shares = shares[:1]
@@ -285,18 +295,20 @@ func (c *startCuts) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// check starts a program after the cut. Both the new and the old one find a generation that they
-// can continue.
-func (c *startCuts) check(disk *vfs.MemFS, program *programRows) error {
+// check starts a program after the cut. Both the new program and the old one must find a generation
+// that they can continue.
+func (c *startCrashChecker) check(disk *vfs.MemFS, program *programRows) error {
 	l, err := live.Open(withDir(foldOptions(disk, program.fold)))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+
 	st := l.Status()
 	if st.Error != nil {
 		return fmt.Errorf("generation %d is %s: %w", st.Generation, st.State, st.Error)
 	}
+
 	c.live[st.Generation]++
 	s := l.Serving()
 	if err := s.Fold(c.envs[conformance.IndexAfter(c.envs, s.Cursor()):]); err != nil {
@@ -313,11 +325,11 @@ func withDir(o live.Options) live.Options {
 	return o
 }
 
-// TestPowerCutsWhilePreparedGenerationReplacesLiveOne: whatever moment a crash hits, nothing that
-// was prepared is lost (I3).
+// TestPowerCutsWhilePreparedGenerationReplacesLiveOne checks that nothing that was prepared is lost,
+// at whatever moment a crash hits (I3).
 func TestPowerCutsWhilePreparedGenerationReplacesLiveOne(t *testing.T) {
 	envs := tally.History(15, 24)
-	c := &startCuts{
+	c := &startCrashChecker{
 		t: t, envs: envs, disk: vfs.NewCrashableMem(), random: rand.New(rand.NewPCG(3, 4)), live: map[uint32]int{},
 		oldRows: programRows{oldFold, conformance.Straight(t, oldFold(), envs)},
 		newRows: programRows{newFold, conformance.Straight(t, newFold(), envs)},
@@ -327,16 +339,21 @@ func TestPowerCutsWhilePreparedGenerationReplacesLiveOne(t *testing.T) {
 	closeLive(t, l)
 	prepareNewFold(t, c.disk, envs[:12], envs[12:18])
 
+	// The power is cut at every write of this start.
 	l, err := live.Open(withDir(foldOptions(errorfs.Wrap(c.disk, c), newFold)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantServing(t, l, newFold, 2, 1, envs)
+	checkServing(t, l, newFold, 2, 1, envs)
 	closeLive(t, l)
+
 	if c.err != nil {
 		t.Fatal(c.err)
 	}
-	if c.cuts < 20 || c.live[1] == 0 || c.live[2] == 0 {
-		t.Errorf("%d cuts, live were %v: the cuts have missed something", c.cuts, c.live)
+	if c.cuts < 20 {
+		t.Errorf("got %d power cuts, want at least 20", c.cuts)
+	}
+	if c.live[1] == 0 || c.live[2] == 0 {
+		t.Errorf("got live generations %v, want cuts that leave each of 1 and 2 live", c.live)
 	}
 }

@@ -36,8 +36,11 @@ func TestRecoverContinuesAfterFullDisk(t *testing.T) {
 	}
 }
 
+// testRecover fills the disk twice for files whose names contain part, and recovers each time.
 func testRecover(t *testing.T, part string) {
 	envs := tally.History(3, 600)
+
+	// While full is set, writes to these files fail as on a full disk.
 	var full atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if full.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, part) {
@@ -49,8 +52,9 @@ func testRecover(t *testing.T, part string) {
 	o.Bounds = store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
 	l := openLive(t, o)
 	if err := l.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), "not stopped") {
-		t.Errorf("recover a running projection: got error %v, want one", err)
+		t.Errorf("recover a running projection: got error %v, want one that contains \"not stopped\"", err)
 	}
+
 	log := storetest.NewLog(envs[:200]...)
 	stop := runLive(t, l, log.Subscribe)
 	if err := l.WaitFor(t.Context(), envs[199].Seq()); err != nil {
@@ -60,7 +64,9 @@ func testRecover(t *testing.T, part string) {
 	if err := previous.Flush(); err != nil {
 		t.Fatal(err)
 	}
+
 	for round := range 2 {
+		// Fill the disk, and append until a write fails.
 		changed := l.Changed()
 		full.Store(true)
 		log.Append(envs[200+200*round : 400+200*round]...)
@@ -68,12 +74,15 @@ func testRecover(t *testing.T, part string) {
 			<-changed
 			changed = l.Changed()
 		}
+
 		if st := l.Status(); st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
 			t.Fatalf("got status %+v, want %v and not damaged", st, syscall.ENOSPC)
 		}
 		if err := l.Recover(t.Context()); err == nil {
 			t.Error("recover on a full disk: got no error, want one")
 		}
+
+		// Free space lets the projection continue.
 		full.Store(false)
 		if err := l.Recover(t.Context()); err != nil {
 			t.Fatal(err)
