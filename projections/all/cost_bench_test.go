@@ -61,7 +61,9 @@ func (w *costWorld) envelopes(n int, of func(i int) events.Event) (envs []*event
 		for ; i < n && len(env.Events) < 100; i++ {
 			ev := of(i)
 			w.cursor.LastTime += 1000
-			ev.Seq, ev.Slot, ev.Time = w.cursor.Seq, uint16(len(env.Events)), w.cursor.LastTime
+			ev.Seq = w.cursor.Seq
+			ev.Slot = uint16(len(env.Events))
+			ev.Time = w.cursor.LastTime
 			env.Kinds |= events.Kinds(ev.Kind)
 			env.Events = append(env.Events, ev)
 		}
@@ -96,7 +98,9 @@ func (w *costWorld) like(int) events.Event {
 // reacted, and of a private kind.
 func (w *costWorld) save(i int) events.Event {
 	ev := w.like(i)
-	ev.Reaction, ev.RepinUser, ev.RepinPin = "save", w.anyone(), ev.Item
+	ev.Reaction = "save"
+	ev.RepinUser = w.anyone()
+	ev.RepinPin = ev.Item
 	return ev
 }
 
@@ -114,7 +118,9 @@ func (w *costWorld) settings(i int) events.Event {
 
 // mute mutes somebody for an hour.
 func (w *costWorld) mute(int) events.Event {
-	ev := events.Event{Kind: events.UserMuted, User: w.anyone(), Peer: w.user(w.popular.Uint64()), Until: w.cursor.LastTime + 3600_000_000}
+	ev := events.Event{
+		Kind: events.UserMuted, User: w.anyone(), Peer: w.user(w.popular.Uint64()), Until: w.cursor.LastTime + 3600_000_000,
+	}
 	for ev.Peer == ev.User {
 		ev.Peer = w.anyone()
 	}
@@ -127,8 +133,11 @@ func (w *costWorld) hide(int) events.Event {
 
 // repin is a pin that names a pin of another user.
 func (w *costWorld) repin(i int) events.Event {
-	of := w.pins[w.random.IntN(len(w.pins))]
-	return events.Event{Kind: events.PinCreated, User: w.anyone(), Pin: "r" + strconv.Itoa(i), Item: of.Item, RepinUser: of.User, RepinPin: of.Pin}
+	pin := w.pins[w.random.IntN(len(w.pins))]
+	return events.Event{
+		Kind: events.PinCreated, User: w.anyone(), Pin: "r" + strconv.Itoa(i), Item: pin.Item,
+		RepinUser: pin.User, RepinPin: pin.Pin,
+	}
 }
 
 // edit gives a pin 40 bytes of attributes.
@@ -179,9 +188,12 @@ func BenchmarkCost(b *testing.B) {
 					w.envelopes(phase.n, phase.of)
 					continue
 				}
+
+				// Pins are pushed to inboxes, which a page begins.
 				for i := 0; p.Name() == "inbox" && phase.name == "pin" && i < costUsers; i++ {
 					beginInbox(b, s, w.user(uint64(i)))
 				}
+
 				rows, bytes, cpu := costOf(b, s, w.envelopes(phase.n, phase.of))
 				per := float64(phase.n)
 				b.ReportMetric(rows/per, "rows/"+phase.name)
@@ -191,6 +203,7 @@ func BenchmarkCost(b *testing.B) {
 					b.ReportMetric(float64(deliveries)/per, "followers/pin")
 				}
 			}
+
 			b.ReportMetric(0, "ns/op")
 			if err := s.Close(); err != nil {
 				b.Fatal(err)
@@ -204,6 +217,7 @@ func BenchmarkCost(b *testing.B) {
 func costOf(b *testing.B, s *store.Store, envs []*events.Envelope) (rows, bytes, cpu float64) {
 	b.Helper()
 	rowsBefore, bytesBefore := costStored(b, s)
+
 	began := costCPU(b)
 	for len(envs) > 0 {
 		n := min(64, len(envs))
@@ -212,10 +226,12 @@ func costOf(b *testing.B, s *store.Store, envs []*events.Envelope) (rows, bytes,
 		}
 		envs = envs[n:]
 	}
+
 	if err := s.Flush(); err != nil {
 		b.Fatal(err)
 	}
 	cpu = float64((costCPU(b) - began).Microseconds())
+
 	if err := s.Compact(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -223,6 +239,7 @@ func costOf(b *testing.B, s *store.Store, envs []*events.Envelope) (rows, bytes,
 	return float64(rowsAfter - rowsBefore), float64(bytesAfter - bytesBefore), cpu
 }
 
+// costStored returns the numbers of rows and of bytes of tables of a store.
 func costStored(b *testing.B, s *store.Store) (rows, bytes int) {
 	b.Helper()
 	v, err := s.View()
@@ -239,6 +256,7 @@ func costStored(b *testing.B, s *store.Store) (rows, bytes int) {
 	if err := v.Close(); err != nil {
 		b.Fatal(err)
 	}
+
 	err = filepath.WalkDir(s.Dir(), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".sst") {
 			return nil //nolint:nilerr // a table that is removed meanwhile counts no more
@@ -254,6 +272,7 @@ func costStored(b *testing.B, s *store.Store) (rows, bytes int) {
 	return rows, bytes
 }
 
+// costCPU returns the processor time of this process so far.
 func costCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
