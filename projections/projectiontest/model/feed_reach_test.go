@@ -8,17 +8,30 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// The same as [TestHistoriesReachTheHardCases], for histories with pins and feeds.
+// TestHistoriesWithFeedsReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for histories with pins and feeds.
 func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, []string{
-		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "hidden as a re-pin of a deleted user", "hidden as a re-pin of a muted user", "hidden as a re-pin of a blocked user", "hidden item", "own hidden item", "item hidden by history", "history hides no item that was shown again", "read in part", "read, but not as far as before", "read ahead of the log", "read marker ends with its user", "hidden by an exclusion", "by a board follow only",
-		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
-		"pin moved", "pin edited", "edit ignored", "edit of an edited pin", "edit ends with the life of the pin", "edit before its history arrives", "attributes", "pins of a later life of a board", "pin of a deleted user's new life",
-		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
-		"late history is moved", "late history takes the place of a pin", "history saved by a move", "history revives a live creation",
+		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin",
+		"hidden as a re-pin of a deleted user", "hidden as a re-pin of a muted user",
+		"hidden as a re-pin of a blocked user", "hidden item", "own hidden item", "item hidden by history",
+		"history hides no item that was shown again", "read in part", "read, but not as far as before",
+		"read ahead of the log", "read marker ends with its user", "hidden by an exclusion",
+		"by a board follow only",
+		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own",
+		"equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
+		"pin moved", "pin edited", "edit ignored", "edit of an edited pin", "edit ends with its pin",
+		"edit before its history arrives", "attributes", "pins of a board that was created again",
+		"pin of a user who was deleted before",
+		"pin void", "creation ignored", "move ignored", "re-created", "pin ends with its board",
+		"history ends with its board",
+		"late history is moved", "late history takes the place of a pin", "history saved by a move",
+		"history revives a live creation",
 		"order by encoding", "large envelope", "large envelope of history",
-		"play", "like", "reaction that is no like", "private reaction", "reactions of several kinds by one user", "re-pin", "repeated like", "repeated backfilled like", "re-pin of a living pin", "re-pin by late history",
-		"scored after plays", "played after a score", "like ended with its user", "liked and unliked and liked",
+		"play", "like", "reaction that is no like", "private reaction",
+		"reactions of several kinds by one user", "re-pin", "repeated like", "repeated backfilled like",
+		"re-pin of a living pin", "re-pin by late history",
+		"scored after plays", "played after a score", "like ended with its user",
+		"liked and unliked and liked",
 		"backfilled like of what was unliked", "pins with and without scores",
 	}, func(record recordFunc, history []events.Event) {
 		for n := 8; n <= len(history); n += 8 {
@@ -29,10 +42,12 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 	})
 }
 
+// recordFeedCases records the cases of feeds, at one position.
 func recordFeedCases(record recordFunc, g *Graph) {
 	for _, b := range g.boards {
 		record("board with 3 followers of its own", len(g.BoardFollowers(b.Owner, b.Board, OnBoard)) >= 3)
 	}
+
 	for _, reader := range g.users {
 		record("user with 3 explicit followers", len(g.Followers(reader, Explicit)) >= 3)
 		feed := g.Feed(reader, false)
@@ -50,6 +65,8 @@ func recordFeedCases(record recordFunc, g *Graph) {
 				record("equal times of one owner", feed[i-1].Owner == p.Owner)
 			}
 		}
+
+		// Pins that are hidden from the reader, or hidden items.
 		for _, owner := range g.users {
 			_, muted := g.mutes(reader, owner)
 			repins := g.hidesRepins(reader, owner)
@@ -66,11 +83,14 @@ func recordFeedCases(record recordFunc, g *Graph) {
 				record("hidden by an exclusion", kind == Excluded)
 			}
 		}
+
 		for of, facts := range g.hidingFacts {
 			_, hides := g.hidesItem(of.user, of.item)
 			record("item hidden by history", hides && len(facts.live()) == 0)
 			record("history hides no item that was shown again", !hides && len(facts.backfilled()) > 0)
 		}
+
+		// The reader's own pins.
 		for _, p := range g.Pins(reader) {
 			_, hidden := g.hidesItem(reader, p.Item)
 			record("own hidden item", hidden)
@@ -78,7 +98,7 @@ func recordFeedCases(record recordFunc, g *Graph) {
 			record("pin on the default board", p.Board == "")
 			record("attributes", len(p.Attributes) > 0)
 			record("edit before its history arrives", p.Edited != 0 && arrivedAfter(g.log, p))
-			record("pins of a later life of a board", len(g.deletions(BoardID{reader, p.Board})) > 0)
+			record("pins of a board that was created again", len(g.deletions(BoardID{reader, p.Board})) > 0)
 		}
 	}
 }
@@ -100,38 +120,46 @@ func recordPinCases(record recordFunc, history []events.Event) {
 		if !isPinKind(ev.Kind) {
 			continue
 		}
+
 		counts := isAccepted(history[:n], ev) && !isVoid(history[:n], ev)
 		before := New(history[:n])
 		after := New(history[:n+1])
 		if ev.Kind == events.BoardDeleted {
 			for _, p := range before.BoardPins(ev.User, ev.Board) {
-				record("pin dies with its board", true)
-				record("history dies with its board", p.Created <= histories.Start)
+				record("pin ends with its board", true)
+				record("history ends with its board", p.Created <= histories.Start)
 			}
 			continue
 		}
-		was, lived := pinOf(before, ev)
-		is, lives := pinOf(after, ev)
+
+		pinBefore, existedBefore := pinOf(before, ev)
+		pinAfter, existsAfter := pinOf(after, ev)
 		record("pin void", !counts && !ev.Backfill)
-		record("creation ignored", counts && ev.Kind == events.PinCreated && !ev.Backfill && lived)
-		record("move ignored", counts && ev.Kind == events.PinMoved && !lived)
-		record("pin moved", lived && lives && was.Board != is.Board && ev.Kind == events.PinMoved)
-		record("pin edited", lives && is.Edited != was.Edited && is.Edited != 0 && ev.Kind == events.PinEdited)
-		record("edit ignored", ev.Kind == events.PinEdited && !lived)
-		record("edit of an edited pin", lived && was.Edited != 0 && ev.Kind == events.PinEdited)
-		record("edit ends with the life of the pin", lived && was.Edited != 0 && !lives)
-		record("re-created", lives && !lived && existed[[2]string{ev.User, ev.Pin}])
-		record("pin of a deleted user's new life", lives && deleted[ev.User])
-		existed[[2]string{ev.User, ev.Pin}] = existed[[2]string{ev.User, ev.Pin}] || lives
+		record("creation ignored", counts && ev.Kind == events.PinCreated && !ev.Backfill && existedBefore)
+		record("move ignored", counts && ev.Kind == events.PinMoved && !existedBefore)
+		moved := existedBefore && existsAfter && pinBefore.Board != pinAfter.Board
+		record("pin moved", moved && ev.Kind == events.PinMoved)
+		edited := existsAfter && pinAfter.Edited != pinBefore.Edited && pinAfter.Edited != 0
+		record("pin edited", edited && ev.Kind == events.PinEdited)
+		record("edit ignored", ev.Kind == events.PinEdited && !existedBefore)
+		editedBefore := existedBefore && pinBefore.Edited != 0
+		record("edit of an edited pin", editedBefore && ev.Kind == events.PinEdited)
+		record("edit ends with its pin", editedBefore && !existsAfter)
+		record("re-created", existsAfter && !existedBefore && existed[[2]string{ev.User, ev.Pin}])
+		record("pin of a user who was deleted before", existsAfter && deleted[ev.User])
+		existed[[2]string{ev.User, ev.Pin}] = existed[[2]string{ev.User, ev.Pin}] || existsAfter
+
 		if ev.Kind != events.PinCreated || !counts {
 			continue
 		}
-		if pinsIn[ev.Seq]++; pinsIn[ev.Seq] >= 20 {
+
+		pinsIn[ev.Seq]++
+		if pinsIn[ev.Seq] >= 20 {
 			record("large envelope", true)
 			record("large envelope of history", ev.Backfill)
 		}
 		if ev.Backfill {
-			recordBackfilledPinCases(record, after, ev, was, lived, is, lives)
+			recordBackfilledPinCases(record, after, ev, pinBefore, existedBefore, pinAfter, existsAfter)
 		}
 	}
 }
@@ -151,21 +179,27 @@ func arrivedAfter(log []loggedEvent, p Pin) bool {
 	return false
 }
 
+// pinOf returns the pin of an event.
 func pinOf(g *Graph, ev events.Event) (Pin, bool) { return findPin(g.pinFacts[ev.User], ev.Pin) }
 
 // recordBackfilledPinCases records what an accepted backfilled creation does to a pin.
-func recordBackfilledPinCases(record recordFunc, g *Graph, ev events.Event, was Pin, lived bool, is Pin, lives bool) {
-	mine := g.pinFacts[ev.User].where(func(f *fact) bool { return f.Pin == ev.Pin })
-	gone := g.pinFacts[ev.User].of(events.BoardDeleted).on(ev.Board)
-	record("late history is moved", lives && is.Created == ev.Time && is.Board != ev.Board)
-	record("late history takes the place of a pin", lived && lives && is.Created == ev.Time && was.Created != ev.Time)
-	record("history saved by a move", lives && is.Created == ev.Time && is.Board != ev.Board && len(gone) > 0)
-	record("history revives a live creation", lived && lives && is.Created != was.Created && is.Created != ev.Time)
-	for _, f := range mine.of(events.PinCreated).backfilled() {
+func recordBackfilledPinCases(
+	record recordFunc, g *Graph, ev events.Event, pinBefore Pin, existedBefore bool, pinAfter Pin, existsAfter bool,
+) {
+	facts := g.pinFacts[ev.User].where(func(f *fact) bool { return f.Pin == ev.Pin })
+	deletions := g.pinFacts[ev.User].of(events.BoardDeleted).on(ev.Board)
+	fromHistory := existsAfter && pinAfter.Created == ev.Time
+	record("late history is moved", fromHistory && pinAfter.Board != ev.Board)
+	record("late history takes the place of a pin", fromHistory && existedBefore && pinBefore.Created != ev.Time)
+	record("history saved by a move", fromHistory && pinAfter.Board != ev.Board && len(deletions) > 0)
+	record("history revives a live creation",
+		existedBefore && existsAfter && pinAfter.Created != pinBefore.Created && pinAfter.Created != ev.Time)
+	for _, f := range facts.of(events.PinCreated).backfilled() {
 		record("order by encoding", f.Time == ev.Time && !bytes.Equal(f.Encoded, ev.Encoded))
 	}
 }
 
+// recordHeatCases records the cases of plays, reactions, re-pins and scores.
 func recordHeatCases(record recordFunc, history []events.Event) {
 	log := markCounted(history)
 	touched := map[string]bool{}
@@ -177,6 +211,7 @@ func recordHeatCases(record recordFunc, history []events.Event) {
 		before := New(history[:n])
 		reacted := before.Reacted(ev.User, ev.Item, ev.Reaction)
 		facts := before.reactionFacts[reactionOf(&ev.Event)]
+
 		switch ev.Kind {
 		case events.Played:
 			record("play", true)
@@ -193,11 +228,11 @@ func recordHeatCases(record recordFunc, history []events.Event) {
 			record("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unreacted)
 		case events.PinCreated:
 			if ev.RepinUser != "" {
-				again := isNewRepin(log, n)
-				_, lives := pinOf(before, ev.Event)
-				record("re-pin", again)
-				record("re-pin by late history", again && ev.Backfill)
-				record("re-pin of a living pin", lives)
+				isNew := isNewRepin(log, n)
+				_, exists := pinOf(before, ev.Event)
+				record("re-pin", isNew)
+				record("re-pin by late history", isNew && ev.Backfill)
+				record("re-pin of a living pin", exists)
 			}
 		case events.ItemScored:
 			record("scored after plays", touched[ev.Item])
@@ -211,6 +246,8 @@ func recordHeatCases(record recordFunc, history []events.Event) {
 			touched[ev.Item] = true
 		}
 	}
+
+	// Feeds at the end of the history.
 	heats := Heats(history, HeatSettings{HalfLife: 1, Play: 1, Repin: 1, Reactions: map[string]uint32{"": 1}})
 	g := New(history)
 	for _, reader := range g.users {

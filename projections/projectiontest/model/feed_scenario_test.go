@@ -11,15 +11,17 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// scenarioRanked is how many pins are ranked by heat.
+// scenarioRanked is the number of pins that are ranked by heat.
 const scenarioRanked = 5
 
-// scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
-var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
+// scenarioHeat are the settings of the scenarios. An event at 10 adds twice as much as one at 0.
+var scenarioHeat = model.HeatSettings{
+	HalfLife: 10, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3},
+}
 
-// answerFeedQuestion answers the questions about pins, feeds and items. A feed+ has the reader's
-// own pins. A score is shown in doublings, in steps of at least a sixteenth, or as it is if it is
-// no such number.
+// answerFeedQuestion answers the questions about pins, feeds and items. The answer to feed+ has the
+// reader's own pins. A score is formatted in doublings and sixteenths if it is a whole number of
+// sixteenths, and as it is if not.
 func answerFeedQuestion(history []events.Event, q []string) (string, bool) {
 	g := model.New(history)
 	last := q[len(q)-1]
@@ -62,7 +64,7 @@ func answerFeedQuestion(history []events.Event, q []string) (string, bool) {
 	return "", false
 }
 
-// The answers to questions about reactions: what of them, since when, how many.
+// formatReactions and the functions below format the answers to questions about reactions.
 func formatReactions(list []model.Reaction) string {
 	words := make([]string, len(list))
 	for i, r := range list {
@@ -117,6 +119,8 @@ func formatPins(list []model.Pin) string {
 	return strings.Join(words, ", ")
 }
 
+// TestPinIsAsItWasCreated checks that a second creation of an existing pin changes nothing, and
+// that a move changes the board only.
 func TestPinIsAsItWasCreated(t *testing.T) {
 	g := model.New([]events.Event{
 		{Kind: events.PinCreated, User: "bob", Pin: "p", Item: "i", Board: "art", Attributes: []byte("a"), Time: 10},
@@ -125,6 +129,6 @@ func TestPinIsAsItWasCreated(t *testing.T) {
 	})
 	want := []model.Pin{{Owner: "bob", ID: "p", Board: "cats", Item: "i", Attributes: []byte("a"), Created: 10}}
 	if got := g.Pins("bob"); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("got the pins %+v, want %+v", got, want)
 	}
 }

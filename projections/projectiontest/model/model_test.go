@@ -22,6 +22,7 @@ func formatAnswers(g *model.Graph, users []string, boards []model.BoardID) strin
 		fmt.Fprintf(&b, "\tboards %s; followed %s; excluded %s; users blocked %s; muted %s\n", formatEntries(g.Boards(u)),
 			formatEntries(g.FollowedBoards(u)), formatEntries(g.ExcludedBoards(u)), formatEntries(g.Blocked(u)), formatEntries(g.Muted(u)))
 		fmt.Fprintf(&b, "\tpins %s; feed %s\n", formatPins(g.Pins(u)), formatPins(g.Feed(u, false)))
+
 		fmt.Fprintf(&b, "\tplayed %d; in months", g.PlaysBy(u))
 		for months := range 6 {
 			fmt.Fprintf(&b, " %v", g.Played(u, histories.Start+events.Micros(30*24*3600*1_000_000*months), 2))
@@ -38,7 +39,8 @@ func formatAnswers(g *model.Graph, users []string, boards []model.BoardID) strin
 		}
 	}
 	for _, item := range g.Items() {
-		fmt.Fprintf(&b, "%s: plays %d, reactions %+v\n", item, g.Plays(item), g.ReactionCounts(item)) // re-pins follow the log
+		// The number of re-pins depends on the order of the log, so it is not among the answers.
+		fmt.Fprintf(&b, "%s: plays %d, reactions %+v\n", item, g.Plays(item), g.ReactionCounts(item))
 	}
 	for _, board := range boards {
 		for _, which := range []model.BoardList{model.All, model.OnBoard, model.Excluders} {
@@ -59,6 +61,7 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 		opt.Plays = rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, opt)
 		moved := moveBackfills(t, history)
+
 		g := model.New(history)
 		want := formatAnswers(g, g.Users(), g.BoardsMentioned())
 		if got := formatAnswers(model.New(moved), g.Users(), g.BoardsMentioned()); got != want {
@@ -79,6 +82,7 @@ func moveBackfills(t *rapid.T, history []events.Event) (moved []events.Event) {
 			live = append(live, ev)
 		}
 	}
+
 	past = rapid.Permutation(past).Draw(t, "past")
 	for len(live)+len(past) > 0 {
 		if len(live) == 0 || len(past) > 0 && rapid.Bool().Draw(t, "past next") {
@@ -106,7 +110,7 @@ func TestEndOfBlockRestoresNothing(t *testing.T) {
 			a, b := unblocker.user, unblocker.peer
 			for _, since := range append(relationTimes(g, a, b), relationTimes(g, b, a)...) {
 				if since <= ends {
-					t.Fatalf("%s unblocked %s at %d, and a relation between them holds since %d\nlog %s",
+					t.Fatalf("%s unblocked %s at %d, and a relation between them holds since %d, want a later time\nlog %s",
 						a, b, ends-histories.Start, since-histories.Start, formatHistory(history))
 				}
 			}
@@ -114,6 +118,7 @@ func TestEndOfBlockRestoresNothing(t *testing.T) {
 	})
 }
 
+// direction identifies the user who blocks, and the other.
 type direction struct{ user, peer string }
 
 // blockEnds returns when the latest ended block of one user by another ended. It applies backfills
@@ -158,25 +163,29 @@ func TestRepeatedImportChangesNothing(t *testing.T) {
 		history := histories.History(t, histories.Options{
 			Feeds: rapid.Bool().Draw(t, "feeds"), Plays: rapid.Bool().Draw(t, "plays"),
 		})
+
+		// Import all backfills once more.
 		twice := slices.Clone(history)
 		for _, ev := range history {
 			if ev.Backfill {
 				twice = append(twice, ev)
 			}
 		}
+
 		g := model.New(history)
 		want := formatAnswers(g, g.Users(), g.BoardsMentioned())
 		if got := formatAnswers(model.New(twice), g.Users(), g.BoardsMentioned()); got != want {
 			t.Fatalf("once:\n%s\ntwice:\n%s\nlog %s", want, got, formatHistory(history))
 		}
+
 		again := model.New(twice)
 		for _, item := range g.Items() {
 			if got, want := again.ItemCounts(item), g.ItemCounts(item); got != want {
-				t.Fatalf("%s: %+v, twice %+v", item, want, got)
+				t.Fatalf("counts of %s after two imports: got %+v, want %+v as after one", item, got, want)
 			}
 		}
 		if got, want := model.Heats(twice, scenarioHeat), model.Heats(history, scenarioHeat); !maps.Equal(got, want) {
-			t.Fatalf("heats %v, twice %v", want, got)
+			t.Fatalf("heats after two imports: got %v, want %v as after one", got, want)
 		}
 	})
 }
@@ -195,6 +204,7 @@ func TestFollowAnswersAgreeAtEveryPosition(t *testing.T) {
 	})
 }
 
+// expectFollowAnswersAgree compares the answers of a graph with each other.
 func expectFollowAnswersAgree(t *rapid.T, g *model.Graph) {
 	for _, b := range g.BoardsMentioned() {
 		exists := b.Board == "" || slices.ContainsFunc(g.Boards(b.Owner), func(e model.Entry) bool { return e.Board == b.Board })
@@ -202,52 +212,64 @@ func expectFollowAnswersAgree(t *rapid.T, g *model.Graph) {
 		on := g.BoardFollowers(b.Owner, b.Board, model.OnBoard)
 		excluders := g.BoardFollowers(b.Owner, b.Board, model.Excluders)
 		if !exists && len(all)+len(on)+len(excluders) > 0 {
-			t.Errorf("%v does not exist and has followers", b)
+			t.Errorf("%v does not exist: got followers %s and excluders %s, want none",
+				b, formatEntries(slices.Concat(all, on)), formatEntries(excluders))
 		}
-		if explicit := g.Followers(b.Owner, model.Explicit); exists {
-			// Every explicit follower of the owner sees the board or excludes it; followers of the
-			// board come on top.
+
+		// Every explicit follower of the owner sees the board or excludes it. Followers of the board
+		// come on top.
+		if exists {
+			explicit := g.Followers(b.Owner, model.Explicit)
 			seen := map[string]bool{}
 			for _, e := range slices.Concat(explicit, on) {
 				seen[e.User] = true
 			}
 			if len(seen) != len(all)+len(excluders) {
-				t.Errorf("%v: followers %s, excluders %s, explicit followers of the owner %s",
-					b, formatEntries(all), formatEntries(excluders), formatEntries(explicit))
+				t.Errorf("%v: got followers %s and excluders %s, want the %d explicit followers of the owner %s and of the board %s",
+					b, formatEntries(all), formatEntries(excluders), len(seen), formatEntries(explicit), formatEntries(on))
 			}
 		}
+
 		for _, e := range on {
 			entry := model.Entry{Owner: b.Owner, Board: b.Board, Kind: model.Board, Since: e.Since}
 			if !slices.Contains(g.FollowedBoards(e.User), entry) {
-				t.Errorf("%s follows %v, not in the list of followed boards", e.User, b)
+				t.Errorf("%s follows %v, want it in the list of followed boards %s", e.User, b, formatEntries(g.FollowedBoards(e.User)))
 			}
 		}
 		for _, e := range excluders {
 			entry := model.Entry{Owner: b.Owner, Board: b.Board, Kind: model.Excluded, Since: e.Since}
 			if !slices.Contains(g.ExcludedBoards(e.User), entry) {
-				t.Errorf("%s excludes %v, not in the list of excluded boards", e.User, b)
+				t.Errorf("%s excludes %v, want it in the list of excluded boards %s", e.User, b, formatEntries(g.ExcludedBoards(e.User)))
 			}
 		}
 	}
+
 	for _, a := range g.Users() {
 		for _, b := range g.Users() {
 			r := g.Relationship(a, b)
-			if (r.Blocking || r.BlockedBy || a == b) && (r.Following.Kind != model.None || r.FollowedBy.Kind != model.None) {
-				t.Errorf("%s and %s are one user, or separated by a block, and follow each other: %+v", a, b, r)
+			separated := r.Blocking || r.BlockedBy || a == b
+			if separated && (r.Following.Kind != model.None || r.FollowedBy.Kind != model.None) {
+				t.Errorf("%s and %s are one user, or separated by a block: got %+v, want no follow", a, b, r)
 			}
 			onBoards := slices.ContainsFunc(g.FollowedBoards(a), func(e model.Entry) bool { return e.Owner == b })
-			if onBoards && r.Following.Kind == model.None || !onBoards && r.Following.Kind == model.Implicit {
-				t.Errorf("%s follows %s %s, boards %s", a, b, formatFollow(r.Following), formatEntries(g.FollowedBoards(a)))
+			if onBoards && r.Following.Kind == model.None {
+				t.Errorf("%s follows boards %s: got no follow of %s, want one", a, formatEntries(g.FollowedBoards(a)), b)
+			}
+			if !onBoards && r.Following.Kind == model.Implicit {
+				t.Errorf("%s follows no board of %s: got %s, want no implicit follow", a, b, formatFollow(r.Following))
 			}
 		}
 		c := g.UserCounts(a)
-		if c.Followers != c.ExplicitFollowers+c.ImplicitFollowers || c.Following != c.ExplicitFollowing+c.ImplicitFollowing {
-			t.Errorf("%s has counts that do not add up: %+v", a, c)
+		if c.Followers != c.ExplicitFollowers+c.ImplicitFollowers {
+			t.Errorf("%s: got %d followers, want the sum of explicit and implicit ones: %+v", a, c.Followers, c)
+		}
+		if c.Following != c.ExplicitFollowing+c.ImplicitFollowing {
+			t.Errorf("%s: got %d followees, want the sum of explicit and implicit ones: %+v", a, c.Following, c)
 		}
 	}
 }
 
-// formatHistory formats a history for people, one event a line.
+// formatHistory returns a history as text, with one event per line.
 func formatHistory(history []events.Event) string {
 	var b strings.Builder
 	for _, ev := range history {
@@ -272,6 +294,8 @@ func formatHistory(history []events.Event) string {
 	return b.String()
 }
 
+// TestMentionedBoardsAndUsersAreListed checks that all boards and users that a history mentions are
+// listed, each once and in order.
 func TestMentionedBoardsAndUsersAreListed(t *testing.T) {
 	g := model.New([]events.Event{
 		{Kind: events.PinCreated, User: "bob", Board: "art", Pin: "p", Item: "p", RepinUser: "cid", RepinPin: "q"},
@@ -279,9 +303,9 @@ func TestMentionedBoardsAndUsersAreListed(t *testing.T) {
 	})
 	want := []model.BoardID{{"7", ""}, {"ann", "9"}, {"ann", ""}, {"bob", ""}, {"bob", "art"}, {"cid", ""}}
 	if got := g.BoardsMentioned(); !slices.Equal(got, want) {
-		t.Errorf("boards %v, want %v", got, want)
+		t.Errorf("got the boards %v, want %v", got, want)
 	}
 	if got, want := g.Users(), []string{"7", "ann", "bob", "cid"}; !slices.Equal(got, want) {
-		t.Errorf("users %v, want %v", got, want)
+		t.Errorf("got the users %v, want %v", got, want)
 	}
 }

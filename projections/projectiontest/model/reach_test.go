@@ -10,9 +10,12 @@ import (
 // The generated histories must reach the hard cases often, or the tests that use them prove little.
 func TestHistoriesReachTheHardCases(t *testing.T) {
 	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.Fixed(seed, 60) }, []string{
-		"backfill not accepted", "void follow of a user", "void follow of a board", "void unfollow", "void pin",
-		"explicit", "implicit", "board", "excluded", "board and explicit", "excluded in the past", "explicit in the past",
-		"default board excluded", "mutuals", "equal times", "followers of a board in a later life", "title",
+		"backfill not accepted", "void follow of a user", "void follow of a board", "void unfollow",
+		"void pin",
+		"explicit", "implicit", "board", "excluded", "board and explicit", "excluded in the past",
+		"explicit in the past",
+		"default board excluded", "mutuals", "equal times", "followers of a board that was created again",
+		"title",
 		"block by backfills only", "hidden by a backfilled block", "muted", "blocked",
 		"exclusion older than a repeated follow", "board follow older than a repeat",
 		"follow ended by the end of a backfilled block", "follow repeated after an unblock",
@@ -24,8 +27,8 @@ func TestHistoriesReachTheHardCases(t *testing.T) {
 	})
 }
 
-// recordFunc records whether a history reaches the case of a name. A case is reached if it was
-// reached once.
+// recordFunc records whether a history reaches the case with a name. A case counts as reached if it
+// was reached once.
 type recordFunc func(name string, reached bool)
 
 // expectHistoriesReach demands that enough of the histories reach each of the named cases.
@@ -51,11 +54,12 @@ func expectHistoriesReach(
 	for _, name := range names {
 		t.Logf("%3d of %d: %s", hits[name], seeds, name)
 		if hits[name] < seeds/50 {
-			t.Errorf("got %d of %d histories that reach this case, expected at least %d: %s", hits[name], seeds, seeds/50, name)
+			t.Errorf("got %d of %d histories that reach this case, want at least %d: %s", hits[name], seeds, seeds/50, name)
 		}
 	}
 }
 
+// recordEventCases records backfills that are not accepted, and events that are void.
 func recordEventCases(record recordFunc, history []events.Event) {
 	for i, ev := range history {
 		record("backfill not accepted", !isAccepted(history[:i], ev))
@@ -75,10 +79,12 @@ func recordEventCases(record recordFunc, history []events.Event) {
 	}
 }
 
+// recordFollowCases records the cases of follows, boards and blocks at one position.
 func recordFollowCases(record recordFunc, g *Graph) {
 	for _, a := range g.Users() {
 		record("blocked", len(g.Blocked(a)) > 0)
 		record("muted", len(g.Muted(a)) > 0)
+
 		list := g.Following(a, None)
 		for i, e := range list {
 			record(e.Kind.String(), true)
@@ -86,6 +92,7 @@ func recordFollowCases(record recordFunc, g *Graph) {
 			record("equal times", i > 0 && list[i-1].Since == e.Since)
 			record("mutuals", len(g.Mutuals(a, e.User)) > 0)
 		}
+
 		for _, e := range g.ExcludedBoards(a) {
 			record("excluded", true)
 			record("excluded in the past", e.Since <= histories.Start)
@@ -93,17 +100,20 @@ func recordFollowCases(record recordFunc, g *Graph) {
 			follows := g.relations(a, e.Owner).of(events.UserFollowed).by(a)
 			record("exclusion older than a repeated follow", !follows.last().Backfill && follows.last().Time > e.Since)
 		}
+
 		for _, e := range g.FollowedBoards(a) {
 			record("board", true)
-			_, both := g.explicit(a, e.Owner)
-			record("board and explicit", both)
-			record("followers of a board in a later life", len(g.deletions(BoardID{e.Owner, e.Board})) > 0)
+			_, explicit := g.explicit(a, e.Owner)
+			record("board and explicit", explicit)
+			record("followers of a board that was created again", len(g.deletions(BoardID{e.Owner, e.Board})) > 0)
 			follows := g.relations(a, e.Owner).by(a).on(e.Board).of(events.BoardFollowed)
 			record("board follow older than a repeat", follows.last().Time > e.Since)
 		}
+
 		for _, e := range g.Boards(a) {
 			record("title", e.Title != "")
 		}
+
 		for _, b := range g.Users() {
 			live := g.relations(a, b).by(a).of(events.UserBlocked).live()
 			_, blocks := g.blocks(a, b)
@@ -115,6 +125,7 @@ func recordFollowCases(record recordFunc, g *Graph) {
 	}
 }
 
+// recordUnblockCases records the cases of unblocks between two users.
 func recordUnblockCases(record recordFunc, g *Graph, a, b string) {
 	follows := g.relations(a, b).of(events.UserFollowed).by(a).live()
 	for _, unblock := range g.unfollows(a, b).of(events.UserUnblocked) {

@@ -14,9 +14,9 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// The scenarios of testdata/script are small stories with answers worked out by hand. "# name"
-// begins one. A line that begins with a time is a live event of that time, each an envelope of its
-// own:
+// A scenario is a short history with answers that were worked out by hand, in testdata/script. A
+// line "# name" begins one. A line that begins with a time is a live event of that time, in an
+// envelope of its own:
 //
 //	10 ann follows bob        20 ann unfollows bob/art      30 bob creates bob/art Pictures
 //	40 bob deletes bob/art    50 bob pins bob/art           60 bob moves bob/art
@@ -41,26 +41,32 @@ type scenario struct {
 	offset  uint64
 }
 
+// TestScenarios runs the scenarios of all files.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("found no files of scenarios, want some")
 	}
 	total := 0
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { total += runScenarios(t, file) })
 	}
 	if total < 150 {
-		t.Errorf("only %d scenarios were run", total)
+		t.Errorf("ran %d scenarios, want at least 150", total)
 	}
 }
 
+// runScenarios runs the scenarios of a file, and returns their number.
 func runScenarios(t *testing.T, file string) (count int) {
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	s := &scenario{}
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
@@ -76,8 +82,11 @@ func runScenarios(t *testing.T, file string) (count int) {
 			}
 		default:
 			question, want, ok := strings.Cut(line, ": ")
+			if !ok {
+				t.Fatalf("%s:%d: %q has no answer, want \"QUESTION: ANSWER\"", file, n, line)
+			}
 			got, err := answerQuestion(s.history, strings.Fields(question))
-			if !ok || err != nil {
+			if err != nil {
 				t.Fatalf("%s:%d: %q: %v", file, n, line, err)
 			}
 			if got != want {
@@ -92,35 +101,48 @@ func runScenarios(t *testing.T, file string) (count int) {
 func (s *scenario) appendEvent(line string) error {
 	words := strings.Fields(line)
 	ev := events.Event{Seq: uint64(len(s.history)) + 1}
+
+	// A backfill has its own time, and perhaps a source and an offset.
 	if words[0] == "past" {
 		words = words[1:]
 		s.offset++
-		ev.Backfill, ev.Source, ev.Offset = true, "old", s.offset
+		ev.Backfill = true
+		ev.Source = "old"
+		ev.Offset = s.offset
 		if source, offset, ok := strings.Cut(words[1], "#"); ok {
 			n, err := strconv.ParseUint(offset, 10, 64)
 			if err != nil {
 				return err
 			}
-			ev.Source, ev.Offset = source, n
+			ev.Source = source
+			ev.Offset = n
 			words = append(words[:1], words[2:]...)
 		}
 	}
+
 	var err error
 	if ev.Time, err = parseTime(words[0]); err != nil {
 		return err
 	}
+
+	// Ends of imports and scores name no user.
 	if words[1] == "end" {
-		ev.Kind, ev.Source = events.BackfillClosed, strings.TrimPrefix(words[2], "*")
+		ev.Kind = events.BackfillClosed
+		ev.Source = strings.TrimPrefix(words[2], "*")
 		s.history = append(s.history, ev)
 		return nil
 	}
 	words = append(words, "", "", "", "", "")
 	if words[1] == "score" {
-		ev.Kind, ev.Item = events.ItemScored, words[2]
+		ev.Kind = events.ItemScored
+		ev.Item = words[2]
 		ev.Score, err = strconv.ParseInt(words[3], 10, 64)
 		s.history = append(s.history, ev)
 		return err
 	}
+
+	// All other events begin with the user, the verb and its target. The meaning of further words
+	// depends on the kind.
 	ev.User = words[1]
 	if err := setKind(&ev, words[2], words[3]); err != nil {
 		return err
@@ -130,7 +152,8 @@ func (s *scenario) appendEvent(line string) error {
 	}
 	if ev.Kind == events.PinCreated {
 		ev.Item = cmp.Or(words[5], ev.Pin)
-		if ev.RepinUser = words[6]; ev.RepinUser != "" {
+		ev.RepinUser = words[6]
+		if ev.RepinUser != "" {
 			ev.RepinPin = "x"
 		}
 	}
@@ -154,8 +177,9 @@ func (s *scenario) appendEvent(line string) error {
 			return err
 		}
 	}
+
 	if ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated) {
-		ev.Encoded = []byte(ev.Title + ev.Item) // enough to tell what is the larger
+		ev.Encoded = []byte(ev.Title + ev.Item) // enough to decide which of two is larger
 	}
 	s.history = append(s.history, ev)
 	return nil
@@ -191,6 +215,7 @@ func formatSettings(settings events.FollowSettings) string {
 	return cmp.Or(strings.Join(names, ","), "-")
 }
 
+// setKind sets the kind of an event, and the fields that the target of the verb names.
 func setKind(ev *events.Event, verb, target string) error {
 	owner, board, isBoard := strings.Cut(target, "/")
 	kinds := map[string]events.Kind{
@@ -205,6 +230,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"gets": events.Served, "clears": events.SeenCleared, "reads": events.FeedRead,
 		"hides-item": events.ItemHidden, "shows-item": events.ItemShown,
 	}
+
 	if isBoard && (verb == "follows" || verb == "unfollows") {
 		verb += "/"
 	}
@@ -216,6 +242,8 @@ func setKind(ev *events.Event, verb, target string) error {
 		return fmt.Errorf("%s cannot be backfilled", kind)
 	}
 	ev.Kind = kind
+
+	// The target of most verbs is a user or a board.
 	if isBoard {
 		ev.Board = strings.TrimPrefix(board, "-")
 	}
@@ -233,16 +261,16 @@ func setKind(ev *events.Event, verb, target string) error {
 		ev.Item = target
 	case events.BoardCreated, events.BoardDeleted:
 		if owner != ev.User || ev.Board == "" {
-			return fmt.Errorf("%s of %q", kind, target)
+			return fmt.Errorf("%s of %q, want a named board of the user", kind, target)
 		}
 	case events.PinCreated, events.PinMoved:
 		if owner != ev.User {
-			return fmt.Errorf("%s on %q", kind, target)
+			return fmt.Errorf("%s on %q, want a board of the user", kind, target)
 		}
 	default:
 		ev.Peer = owner
 		if owner == ev.User {
-			return fmt.Errorf("%s of oneself", kind)
+			return fmt.Errorf("%s of oneself, want another user", kind)
 		}
 	}
 	return nil
@@ -256,12 +284,14 @@ func answerQuestion(history []events.Event, q []string) (string, error) {
 	if words, ok, err := answerSeenQuestion(history, q); ok {
 		return words, err
 	}
+
 	g := model.New(history)
 	kind := model.None
 	if len(q) == 3 && (q[0] == "following" || q[0] == "followers") {
 		kind = map[string]model.Kind{"explicit": model.Explicit, "implicit": model.Implicit}[q[1]]
 		q = []string{q[0], q[2]}
 	}
+
 	last := q[len(q)-1]
 	owner, board, _ := strings.Cut(last, "/")
 	board = strings.TrimPrefix(board, "-")

@@ -8,18 +8,22 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// The same as [TestHistoriesReachTheHardCases], for histories with plays.
+// TestHistoriesWithPlaysReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for histories with plays.
 func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
 	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, []string{
-		"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago", "played 4 months ago",
+		"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago",
+		"played 4 months ago",
 		"played 5 months ago", "played 6 months ago", "played years ago", "fell out of the window",
 		"played in the last moment of a month", "played in the first moment of a month",
 		"history in the last moment of a month", "history in the first moment of a month",
 		"two months in one envelope", "half a year without an event", "history of this month",
 		"history of an earlier month of the window", "history past the retention", "played in two months",
-		"cleared plays", "cleared history", "cleared serves", "played after a clearing", "play void by a clearing",
-		"serve void by a clearing", "play void by a deletion", "played by a deleted user", "cleared plays of several months",
-		"one served", "100 served", "fell off the 100", "history fell off the 100", "served again", "served again by history", "named twice in a serve",
+		"cleared plays", "cleared history", "cleared serves", "played after a clearing",
+		"play void by a clearing",
+		"serve void by a clearing", "play void by a deletion", "played by a deleted user",
+		"cleared plays of several months",
+		"one served", "100 served", "fell off the 100", "history fell off the 100", "served again",
+		"served again by history", "named twice in a serve",
 		"late history beneath live serves", "history of what was served live", "history of one moment",
 		"history of one moment and index", "history of one item in one moment",
 	}, func(record recordFunc, history []events.Event) {
@@ -29,13 +33,17 @@ func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
 	})
 }
 
-// The same for histories that counters are tested with.
+// TestHistoriesReachTheHardCasesOfCounters checks the same for the histories that test counters.
 func TestHistoriesReachTheHardCasesOfCounters(t *testing.T) {
 	names := []string{
-		"play", "play of history", "play of a closed import", "played by a deleted user", "like", "liked by two", "unliked", "like ended with its user",
-		"scored", "scored only", "re-pin", "re-pin again", "repeated re-pin", "re-pin of what is shown elsewhere", "re-pin of a living pin", "pin dies with its board", "re-created",
-		"pin moved", "pin dies with its user", "item shown by two pins of a board", "item on two boards of an owner", "item on three boards",
-		"item loses its last pin on a board", "item without a pin", "pin without a score", "2 on the list of a board", "equal scores", "negative score",
+		"play", "play of history", "play of a closed import", "played by a deleted user", "like",
+		"liked by two", "unliked", "like ended with its user",
+		"scored", "scored only", "re-pin", "re-pin again", "repeated re-pin",
+		"re-pin of what is shown elsewhere", "re-pin of a living pin", "pin ends with its board", "re-created",
+		"pin moved", "pin ends with its user", "item shown by two pins of a board",
+		"item on two boards of an owner", "item on three boards",
+		"item loses its last pin on a board", "item without a pin", "pin without a score",
+		"2 on the list of a board", "equal scores", "negative score",
 	}
 	t.Run("plays", func(t *testing.T) {
 		expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, names, recordCounterCases)
@@ -55,6 +63,8 @@ func recordMonthCases(record recordFunc, history []events.Event) {
 		last = now
 		n += len(env.Events)
 		g := New(history[:n])
+
+		// The months in which the items were played, seen from the end of the envelope.
 		for _, user := range g.users {
 			months := map[string]int{}
 			for _, f := range g.countedSeen(user, events.Played) {
@@ -68,8 +78,10 @@ func recordMonthCases(record recordFunc, history []events.Event) {
 				record("played in two months", months[f.Item]&(months[f.Item]-1) != 0)
 			}
 		}
+
 		first, end := env.Events[0], env.Events[len(env.Events)-1]
 		record("two months in one envelope", !first.Backfill && !end.Backfill && monthNumber(first.Time) != monthNumber(end.Time))
+
 		for _, ev := range env.Events {
 			if ev.Kind != events.Played {
 				continue
@@ -94,27 +106,33 @@ func recordServeCases(record recordFunc, history []events.Event) {
 		if ev.Kind != events.Served || !isAccepted(history[:n], ev) {
 			continue
 		}
-		before, after := New(history[:n]), New(history[:n+1])
-		was, is := before.Served(ev.User), after.Served(ev.User)
+		before := New(history[:n])
+		after := New(history[:n+1])
+		servedBefore := before.Served(ev.User)
+		served := after.Served(ev.User)
 		if len(after.countedSeen(ev.User, events.Served)) == len(before.countedSeen(ev.User, events.Served)) {
 			continue
 		}
-		record("one served", len(is) == 1)
-		record("100 served", len(is) == ServedItems)
-		for _, item := range was {
-			record("fell off the 100", !slices.Contains(is, item))
+
+		record("one served", len(served) == 1)
+		record("100 served", len(served) == ServedItems)
+		for _, item := range servedBefore {
+			record("fell off the 100", !slices.Contains(served, item))
 		}
+
+		live := before.countedSeen(ev.User, events.Served).live()
 		for i, item := range ev.Items {
 			record("named twice in a serve", slices.Contains(ev.Items[:i], item))
-			record("history fell off the 100", ev.Backfill && !slices.Contains(is, item))
-			at := slices.Index(was, item)
-			record("served again", at > len(ev.Items) && !ev.Backfill)
-			record("served again by history", at >= 0 && ev.Backfill && slices.Index(is, item) < at)
-			record("history of what was served live", at >= 0 && ev.Backfill && slices.Index(is, item) <= at &&
-				slices.ContainsFunc(before.countedSeen(ev.User, events.Served).live(), func(f *fact) bool { return slices.Contains(f.Items, item) }))
+			record("history fell off the 100", ev.Backfill && !slices.Contains(served, item))
+			rank := slices.Index(servedBefore, item)
+			record("served again", rank > len(ev.Items) && !ev.Backfill)
+			record("served again by history", rank >= 0 && ev.Backfill && slices.Index(served, item) < rank)
+			wasLive := slices.ContainsFunc(live, func(f *fact) bool { return slices.Contains(f.Items, item) })
+			record("history of what was served live",
+				rank >= 0 && ev.Backfill && slices.Index(served, item) <= rank && wasLive)
 		}
-		live := before.countedSeen(ev.User, events.Served).live()
-		record("late history beneath live serves", ev.Backfill && len(live) > 0 && len(is) > len(was))
+		record("late history beneath live serves", ev.Backfill && len(live) > 0 && len(served) > len(servedBefore))
+
 		for _, f := range before.countedSeen(ev.User, events.Served).backfilled() {
 			if !ev.Backfill || f.Time != ev.Time {
 				continue
@@ -129,8 +147,10 @@ func recordServeCases(record recordFunc, history []events.Event) {
 	}
 }
 
+// recordClearingCases records the cases of deleted users and cleared lists.
 func recordClearingCases(record recordFunc, history []events.Event) {
-	cleared, deleted := map[string]bool{}, map[string]bool{}
+	cleared := map[string]bool{}
+	deleted := map[string]bool{}
 	for n, ev := range history {
 		switch {
 		case ev.Kind == events.UserDeleted:
@@ -157,6 +177,7 @@ func recordClearingCases(record recordFunc, history []events.Event) {
 	}
 }
 
+// recordCounterCases records the cases of counters, of lists by heat at every eighth position.
 func recordCounterCases(record recordFunc, history []events.Event) {
 	log := markCounted(history)
 	heat := HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4}}
@@ -170,74 +191,80 @@ func recordCounterCases(record recordFunc, history []events.Event) {
 			continue
 		}
 		after = New(history[:n+1])
+
 		switch ev.Kind {
 		case events.Played:
 			record("play", !ev.Backfill)
 			record("play of history", ev.Backfill)
 		case events.Reacted, events.Unreacted:
-			was, is := before.Likers(ev.Item), after.Likers(ev.Item)
-			record("like", is > was)
-			record("liked by two", is > 1)
-			record("unliked", is < was)
+			likersBefore := before.Likers(ev.Item)
+			likers := after.Likers(ev.Item)
+			record("like", likers > likersBefore)
+			record("liked by two", likers > 1)
+			record("unliked", likers < likersBefore)
 		case events.ItemScored:
 			record("scored", true)
 			record("scored only", before.Plays(ev.Item) == 0)
 			record("negative score", ev.Score < 0)
 		case events.UserDeleted:
 			record("played by a deleted user", before.PlaysBy(ev.User) > 0)
-			record("pin dies with its user", len(before.Pins(ev.User)) > 0)
+			record("pin ends with its user", len(before.Pins(ev.User)) > 0)
 			for _, item := range before.items {
 				record("like ended with its user", after.Likers(item) < before.Likers(item))
 			}
 		case events.BoardDeleted:
-			record("pin dies with its board", len(after.Pins(ev.User)) < len(before.Pins(ev.User)))
+			record("pin ends with its board", len(after.Pins(ev.User)) < len(before.Pins(ev.User)))
 		case events.PinCreated, events.PinMoved, events.PinDeleted:
 			pin := [2]string{ev.User, ev.Pin}
-			was, lived := pinOf(before, ev.Event)
-			is, lives := pinOf(after, ev.Event)
-			record("re-created", !lived && lives && existed[pin])
-			record("pin moved", lived && lives && was.Board != is.Board)
-			existed[pin] = existed[pin] || lives
-			again := isNewRepin(log, n)
-			record("re-pin", again)
-			record("re-pin again", again && repinned[pin])
-			record("repeated re-pin", ev.RepinUser != "" && !again)
-			record("re-pin of a living pin", ev.RepinUser != "" && lived)
-			record("re-pin of what is shown elsewhere", again && slices.ContainsFunc(before.users, func(user string) bool {
+			pinBefore, existedBefore := pinOf(before, ev.Event)
+			pinAfter, existsAfter := pinOf(after, ev.Event)
+			moved := existedBefore && existsAfter && pinBefore.Board != pinAfter.Board
+			record("re-created", !existedBefore && existsAfter && existed[pin])
+			record("pin moved", moved)
+			existed[pin] = existed[pin] || existsAfter
+
+			isNew := isNewRepin(log, n)
+			isShown := isNew && slices.ContainsFunc(before.users, func(user string) bool {
 				return before.isInScope(Scope{Owner: user}, ev.Item)
-			}))
-			repinned[pin] = repinned[pin] || again
-			record("item loses its last pin on a board", lived && (!lives || is.Board != was.Board) &&
-				!after.isInScope(Scope{was.Owner, &was.Board}, was.Item))
+			})
+			record("re-pin", isNew)
+			record("re-pin again", isNew && repinned[pin])
+			record("repeated re-pin", ev.RepinUser != "" && !isNew)
+			record("re-pin of a living pin", ev.RepinUser != "" && existedBefore)
+			record("re-pin of what is shown elsewhere", isShown)
+			repinned[pin] = repinned[pin] || isNew
+
+			leftBoard := existedBefore && (!existsAfter || pinAfter.Board != pinBefore.Board)
+			record("item loses its last pin on a board",
+				leftBoard && !after.isInScope(Scope{pinBefore.Owner, &pinBefore.Board}, pinBefore.Item))
 		}
+
 		if n%8 == 7 {
 			recordTopCases(record, after, Heats(history[:n+1], heat))
 		}
 	}
 }
 
+// recordTopCases records the cases of lists by heat.
 func recordTopCases(record recordFunc, g *Graph, heats map[string]int64) {
 	for i, h := range g.Top(Scope{}, heats) {
 		record("equal scores", i > 0 && g.Top(Scope{}, heats)[i-1].Score == h.Score)
 		boards := 0
 		for _, user := range g.users {
-			var mine []Pin
+			pinsOnBoard := map[string]int{}
 			for _, p := range g.Pins(user) {
 				if p.Item == h.Item {
-					mine = append(mine, p)
+					pinsOnBoard[p.Board]++
+					record("item shown by two pins of a board", pinsOnBoard[p.Board] > 1)
 				}
 			}
-			on := map[string]int{}
-			for _, p := range mine {
-				on[p.Board]++
-				record("item shown by two pins of a board", on[p.Board] > 1)
-			}
-			record("item on two boards of an owner", len(on) > 1)
-			boards += len(on)
+			record("item on two boards of an owner", len(pinsOnBoard) > 1)
+			boards += len(pinsOnBoard)
 		}
 		record("item without a pin", boards == 0)
 		record("item on three boards", boards >= 3)
 	}
+
 	for _, b := range g.boards {
 		record("2 on the list of a board", len(g.Top(Scope{b.Owner, &b.Board}, heats)) >= 2)
 		for _, p := range g.BoardPins(b.Owner, b.Board) {

@@ -43,9 +43,9 @@ func parseItems(words string) (items []string) {
 	return items
 }
 
-// answerSeenQuestion answers the questions about plays, serves and counts. "played ann 4
-// 2024-05-01" are the items that ann played in the 4 months of which the last is that of the time,
-// by id. A list of served items that is a long run of numbers is shown by its ends.
+// answerSeenQuestion answers the questions about plays, serves and counts. The answer to "played ann
+// 4 2024-05-01" has the items that ann played in the 4 months up to that date, by id. A long run of
+// numbered items is formatted by its ends.
 func answerSeenQuestion(history []events.Event, q []string) (words string, ok bool, err error) {
 	g := model.New(history)
 	last := q[len(q)-1]

@@ -15,7 +15,7 @@ import (
 )
 
 // seenState is what one user has seen, updated event by event. The model, which reads the whole
-// history for each answer, must say the same.
+// history for each answer, must give the same answers.
 type seenState struct {
 	// rejectsBackfills is set when a deletion or a clearing has made older backfills void.
 	rejectsBackfills bool
@@ -23,7 +23,7 @@ type seenState struct {
 	plays map[string]bool
 	// liveServes are the items that live events served, newest first.
 	liveServes []string
-	// pastServes are those of backfills, newest first, each item once.
+	// pastServes are the serves of backfills, newest first, each item once.
 	pastServes []pastServe
 }
 
@@ -33,6 +33,7 @@ type pastServe struct {
 	item  string
 }
 
+// apply applies an event of the user.
 func (w *seenState) apply(ev events.Event) {
 	switch {
 	case ev.Kind == events.SeenCleared || ev.Kind == events.UserDeleted:
@@ -62,6 +63,7 @@ func (w *seenState) apply(ev events.Event) {
 	}
 }
 
+// played returns the items that were played in the months of a window.
 func (w *seenState) played(now events.Micros, window int) map[string]bool {
 	items := map[string]bool{}
 	for back := range window {
@@ -76,6 +78,7 @@ func (w *seenState) played(now events.Micros, window int) map[string]bool {
 	return items
 }
 
+// served returns the items that were served, live ones first.
 func (w *seenState) served() []string {
 	list := slices.Clone(w.liveServes)
 	for _, s := range w.pastServes {
@@ -86,6 +89,8 @@ func (w *seenState) served() []string {
 	return list
 }
 
+// TestSeenAnswersEqualRunningState compares plays and serves with a state that is updated event by
+// event.
 func TestSeenAnswersEqualRunningState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Plays: true})
@@ -93,6 +98,7 @@ func TestSeenAnswersEqualRunningState(t *testing.T) {
 		for _, user := range model.New(history).Users() {
 			users[user] = &seenState{plays: map[string]bool{}}
 		}
+
 		n := 0
 		for _, env := range histories.Envelopes(history) {
 			for _, ev := range env.Events {
@@ -101,51 +107,61 @@ func TestSeenAnswersEqualRunningState(t *testing.T) {
 				}
 				n++
 			}
+
 			g := model.New(history[:n])
 			for user, w := range users {
 				for window := range 8 {
 					got := g.Played(user, env.Cursor.LastTime, window)
 					want := w.played(env.Cursor.LastTime, window)
 					if !maps.Equal(got, want) {
-						t.Fatalf("%s played in %d months %v, want %v after %s", user, window, got, want, formatHistory(history[:n]))
+						t.Fatalf("played by %s in %d months: got %v, want %v after %s",
+							user, window, got, want, formatHistory(history[:n]))
 					}
 				}
 				if got, want := g.Served(user), w.served(); !slices.Equal(got, want) {
-					t.Fatalf("%s was served %v, want %v after %s", user, got, want, formatHistory(history[:n]))
+					t.Fatalf("served to %s: got %v, want %v after %s", user, got, want, formatHistory(history[:n]))
 				}
 			}
 		}
 	})
 }
 
-// expectReactionsAgree checks that the lists of an item's reactors and those of the users'
-// reactions are the same facts, and that counts are their lengths, without private kinds.
+// expectReactionsAgree checks that the lists of an item's reactors and of the users' reactions have
+// the same facts, and that counts are their lengths, without private kinds.
 func expectReactionsAgree(t *rapid.T, g *model.Graph, item string) {
 	counts := map[string]int{}
 	for _, user := range g.Users() {
 		for _, kind := range g.OwnReactions(user, item) {
-			at := slices.IndexFunc(g.Reactions(user, kind), func(r model.Reaction) bool { return r.Item == item })
-			if at < 0 || !g.Reacted(user, item, kind) {
-				t.Fatalf("%s reacted to %s with %q, which is not in the list", user, item, kind)
+			isOfItem := func(r model.Reaction) bool { return r.Item == item }
+			index := slices.IndexFunc(g.Reactions(user, kind), isOfItem)
+			if index < 0 {
+				t.Fatalf("%s reacted to %s with %q, want it in the list %v", user, item, kind, g.Reactions(user, kind))
 			}
+			if !g.Reacted(user, item, kind) {
+				t.Fatalf("%s reacted to %s with %q: got Reacted false, want true", user, item, kind)
+			}
+
+			// Only reactions of kinds that are not private are in the list of reactors.
 			isPrivate := strings.HasPrefix(kind, "_")
-			asReactor := model.Reactor{User: user, Since: g.Reactions(user, kind)[at].Since}
-			if slices.Contains(g.Reactors(item, kind), asReactor) == isPrivate {
-				t.Fatalf("%q by %s: private %t, the reactors of %s are %v", kind, user, isPrivate, item, g.Reactors(item, kind))
+			asReactor := model.Reactor{User: user, Since: g.Reactions(user, kind)[index].Since}
+			if isListed := slices.Contains(g.Reactors(item, kind), asReactor); isListed == isPrivate {
+				t.Fatalf("reactors of %s with %q: %s is listed: got %v, want %v in %v",
+					item, kind, user, isListed, !isPrivate, g.Reactors(item, kind))
 			}
 			if !isPrivate {
 				counts[kind]++
 			}
 		}
 	}
+
 	for _, c := range g.ReactionCounts(item) {
 		if counts[c.Reaction] != c.Count {
-			t.Fatalf("%s has %d %q, expected %d", item, c.Count, c.Reaction, counts[c.Reaction])
+			t.Fatalf("reactions to %s: got %d of kind %q, want %d", item, c.Count, c.Reaction, counts[c.Reaction])
 		}
 		delete(counts, c.Reaction)
 	}
 	if len(counts) > 0 {
-		t.Fatalf("%s: not counted: %v", item, counts)
+		t.Fatalf("reactions to %s: got no count of the kinds %v, want one of each", item, counts)
 	}
 }
 
@@ -155,6 +171,8 @@ func TestCountsEqualRunningCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plays := rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, histories.Options{Plays: plays, Feeds: !plays, Events: 40})
+
+		// The counters.
 		playsOfItem := map[string]int{}
 		playsByUser := map[string]int{}
 		repinsOfItem := map[string]int{}
@@ -172,6 +190,7 @@ func TestCountsEqualRunningCounts(t *testing.T) {
 			case ev.Kind == events.PinCreated && repinned.addIfNew(ev):
 				repinsOfItem[ev.Item]++
 			}
+
 			for _, item := range append(g.Items(), "nothing") {
 				want := model.ItemCounts{Plays: playsOfItem[item], Repins: repinsOfItem[item]}
 				for _, user := range g.Users() {
@@ -180,13 +199,13 @@ func TestCountsEqualRunningCounts(t *testing.T) {
 					}
 				}
 				if got := g.ItemCounts(item); got != want {
-					t.Fatalf("%s: %+v, want %+v after %s", item, got, want, formatHistory(history[:n+1]))
+					t.Fatalf("counts of %s: got %+v, want %+v after %s", item, got, want, formatHistory(history[:n+1]))
 				}
 				expectReactionsAgree(t, g, item)
 			}
 			for _, user := range append(g.Users(), "stranger") {
 				if got := g.PlaysBy(user); got != playsByUser[user] {
-					t.Fatalf("%d plays by %s, want %d after %s", got, user, playsByUser[user], formatHistory(history[:n+1]))
+					t.Fatalf("plays by %s: got %d, want %d after %s", user, got, playsByUser[user], formatHistory(history[:n+1]))
 				}
 			}
 			expectTopsAgree(t, g, model.Heats(history[:n+1], momentHeat))
@@ -194,6 +213,7 @@ func TestCountsEqualRunningCounts(t *testing.T) {
 	})
 }
 
+// expectTopsAgree checks that lists by heat have the shown items with their scores, in order.
 func expectTopsAgree(t *rapid.T, g *model.Graph, heats map[string]int64) {
 	check := func(s model.Scope, shown []model.Pin) {
 		t.Helper()
@@ -201,11 +221,15 @@ func expectTopsAgree(t *rapid.T, g *model.Graph, heats map[string]int64) {
 		items := map[string]int64{}
 		for i, h := range got {
 			items[h.Item] = h.Score
-			if i > 0 && (got[i-1].Score < h.Score ||
-				got[i-1].Score == h.Score && events.CompareIDs(got[i-1].Item, h.Item) >= 0) {
+			if i == 0 {
+				continue
+			}
+			previous := got[i-1]
+			if previous.Score < h.Score || previous.Score == h.Score && events.CompareIDs(previous.Item, h.Item) >= 0 {
 				t.Fatalf("%+v: got a list that is not sorted by heat and then by id: %+v", s, got)
 			}
 		}
+
 		want := heats
 		if s.Owner != "" {
 			want = map[string]int64{}
@@ -216,9 +240,10 @@ func expectTopsAgree(t *rapid.T, g *model.Graph, heats map[string]int64) {
 			}
 		}
 		if !maps.Equal(items, want) {
-			t.Fatalf("%+v: %+v, want %v", s, got, want)
+			t.Fatalf("%+v: got %+v, want the items and scores %v", s, got, want)
 		}
 	}
+
 	check(model.Scope{}, nil)
 	for _, user := range append(g.Users(), "stranger") {
 		check(model.Scope{Owner: user}, g.Pins(user))
