@@ -45,7 +45,7 @@ func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 func TestCacheEntryFillsOneCacheLine(t *testing.T) {
 	size := reflect.TypeFor[cacheEntry]().Size()
 	if size != entryBytes || size+querycache.EntryBytes != 64 {
-		t.Errorf("an entry has %d bytes, expected %d, and 64 with the %d of the cache",
+		t.Errorf("got an entry of %d bytes, want %d, and 64 with the %d of the cache",
 			size, entryBytes, querycache.EntryBytes)
 	}
 }

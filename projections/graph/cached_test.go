@@ -61,9 +61,12 @@ func compareCachedAnswers(v *projections.View, a string, others []string, board 
 	}
 	for i, b := range others {
 		f, err := cached.UserFollow(a, b)
-		if err != nil || f != want[i] || got[i] != want[i] {
-			return fmt.Errorf("at %d: %s follows %s: got %v, and among others %v, want %v, %w",
-				v.Cursor().Seq, a, b, f, got[i], want[i], err)
+		if err != nil {
+			return fmt.Errorf("at %d: %s follows %s: %w", v.Cursor().Seq, a, b, err)
+		}
+		if f != want[i] || got[i] != want[i] {
+			return fmt.Errorf("at %d: %s follows %s: got %v, and among others %v, want %v",
+				v.Cursor().Seq, a, b, f, got[i], want[i])
 		}
 
 		r, err := cached.Relationship(a, b)
@@ -154,12 +157,14 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	cache := querycache.New(size)
 	s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
 	w := newRandomEvents(1, 150)
-	mustFoldAll := func(envs []*events.Envelope) {
+	foldAll := func(envs []*events.Envelope) {
 		if err := s.Fold(envs); err != nil {
 			t.Error(err)
 		}
 	}
-	mustFoldAll(w.nextEnvelopes(3000))
+	foldAll(w.nextEnvelopes(3000))
+
+	// Each reader has up to four views, and opens a new one now and then.
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for reader := range uint64(4) {
@@ -185,6 +190,8 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 						return
 					}
 				}
+
+				// Ask about a random user and some others.
 				others := make([]string, 1+r.IntN(12))
 				for i := range others {
 					others[i] = w.users[r.IntN(len(w.users))]
@@ -195,18 +202,20 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 					return
 				}
 				if used := cache.Stats().Bytes; used > size {
-					t.Errorf("%d bytes are used, expected at most %d", used, size)
+					t.Errorf("the cache uses %d bytes, want at most %d", used, size)
 				}
 			}
 		})
 	}
+
 	for range 150 {
-		mustFoldAll(w.nextEnvelopes(1 + w.r.IntN(10)))
+		foldAll(w.nextEnvelopes(1 + w.r.IntN(10)))
 	}
 	stop()
 	readers.Wait()
+
 	if st := cache.Stats(); st.Hits == 0 || st.Misses == 0 || st.Evictions == 0 || st.Bytes == 0 {
-		t.Errorf("got %+v, expected hits, misses, evictions and bytes in use", st)
+		t.Errorf("got %+v, want hits, misses, evictions and bytes in use", st)
 	}
 }
 
@@ -221,6 +230,7 @@ func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 			s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
 			users := []string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob", "nobody", ""}
 			var older []*projections.View
+
 			for _, env := range histories.Envelopes(history) {
 				if err := s.Fold([]*events.Envelope{env}); err != nil {
 					t.Fatal(err)
@@ -234,8 +244,9 @@ func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 					}
 				}
 			}
+
 			if st := cache.Stats(); st.Hits < st.Misses {
-				t.Errorf("got %+v, expected at least as many hits as misses", st)
+				t.Errorf("got %+v, want at least as many hits as misses", st)
 			}
 		})
 	}
@@ -265,6 +276,8 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 		t.Run(first+" view first", func(t *testing.T) {
 			cache := querycache.New(1 << 20)
 			s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
+
+			// Open a view before and a view after user 3 unfollows bob.
 			var history eventHistory
 			for i := range 20 {
 				history.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
@@ -278,23 +291,27 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			after := mustView(t, s)
+
 			entryOf := map[string]*projections.View{"old": before, "new": after}[first]
-			others := 0
+			answersAtBoth := 0
 			for i := range 20 {
 				_, _ = askUntilCached(t, cache, entryOf, fmt.Sprint(i), "bob")
 				followBefore, cachedBefore := askUntilCached(t, cache, before, fmt.Sprint(i), "bob")
 				followAfter, cachedAfter := askUntilCached(t, cache, after, fmt.Sprint(i), "bob")
-				if followBefore.Kind != graph.Explicit || (followAfter.Kind == graph.Explicit) != (i != 3) {
-					t.Errorf("%d follows bob: got %v before and %v after, expected all before, and all but 3 after",
-						i, followBefore, followAfter)
+				if followBefore.Kind != graph.Explicit {
+					t.Errorf("%d follows bob: got %v before the change, want an explicit follow", i, followBefore)
+				}
+				if explicit := followAfter.Kind == graph.Explicit; explicit != (i != 3) {
+					t.Errorf("%d follows bob: got %v after the change, want an explicit follow: %v", i, followAfter, i != 3)
 				}
 				if i != 3 && cachedBefore && cachedAfter {
-					others++
+					answersAtBoth++
 				}
 			}
-			// Some may be in the bucket of the user whose edges have changed.
-			if others < 10 {
-				t.Errorf("%d other entries answer at both views, expected at least 10", others)
+
+			// Some of the other entries may be in the bucket of the user whose edges have changed.
+			if answersAtBoth < 10 {
+				t.Errorf("%d other entries answer at both views, want at least 10", answersAtBoth)
 			}
 		})
 	}
@@ -311,10 +328,13 @@ func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	if err := s.Fold(histories.Envelopes(history.events)); err != nil {
 		t.Fatal(err)
 	}
+
 	before := mustView(t, s)
 	if f, cached := askUntilCached(t, cache, before, "ann", "bob"); !cached || f.Kind != graph.Explicit {
-		t.Fatalf("got %v, cached %t, expected an explicit follow from the cache", f, cached)
+		t.Fatalf("got %v, cached %t, want an explicit follow from the cache", f, cached)
 	}
+
+	// The repair deletes all edges.
 	err := s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 		it := rows.Iter(nil, nil)
 		for it.Next() {
@@ -327,20 +347,22 @@ func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	after := mustView(t, s)
 	if before.Cursor() != after.Cursor() {
-		t.Fatalf("a repair moved the position from %v to %v", before.Cursor(), after.Cursor())
+		t.Fatalf("a repair moved the position from %v to %v, want no change", before.Cursor(), after.Cursor())
 	}
+
 	for range 2 {
 		if f, _ := askUntilCached(t, cache, after, "ann", "bob"); f.Kind != graph.None {
-			t.Errorf("after the repair: got %v, expected no follow", f)
+			t.Errorf("view after the repair: got %v, want no follow", f)
 		}
 		if f, _ := askUntilCached(t, cache, before, "ann", "bob"); f.Kind != graph.Explicit {
-			t.Errorf("before the repair: got %v, expected an explicit follow", f)
+			t.Errorf("view before the repair: got %v, want an explicit follow", f)
 		}
 	}
 	if _, cached := askUntilCached(t, cache, after, "ann", "bob"); !cached {
-		t.Error("no answer is cached after a repair")
+		t.Error("got no cached answer after the repair, want one")
 	}
 }
 
@@ -358,6 +380,7 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 		}
 		return s
 	}
+
 	// expectFollowOf demands that ann follows only the peer in the store, and that answers are
 	// cached.
 	expectFollowOf := func(s *store.Store, peer string) {
@@ -366,7 +389,7 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 		for _, b := range []string{"bob", "cid"} {
 			f, cached := askUntilCached(t, cache, v, "ann", b)
 			if !cached || (f.Kind == graph.Explicit) != (b == peer) {
-				t.Errorf("ann follows %s: got %v, cached %t, expected only the follow of %s, from the cache",
+				t.Errorf("ann follows %s: got %v, cached %t, want only the follow of %s, from the cache",
 					b, f, cached, peer)
 			}
 		}
@@ -374,18 +397,19 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	one := openWithFollow("one", "bob")
-	two := openWithFollow("two", "cid")
-	expectFollowOf(one, "bob")
-	expectFollowOf(two, "cid")
-	expectFollowOf(one, "bob")
+
+	bobStore := openWithFollow("one", "bob")
+	cidStore := openWithFollow("two", "cid")
+	expectFollowOf(bobStore, "bob")
+	expectFollowOf(cidStore, "cid")
+	expectFollowOf(bobStore, "bob")
 
 	// A view that is open while its store closes still answers.
-	late := mustView(t, one)
+	late := mustView(t, bobStore)
 	closing := make(chan error)
-	go func() { closing <- one.Close() }()
-	if err := one.WaitFor(t.Context(), 99); !errors.Is(err, projections.ErrStopped) {
-		t.Fatal(err)
+	go func() { closing <- bobStore.Close() }()
+	if err := bobStore.WaitFor(t.Context(), 99); !errors.Is(err, projections.ErrStopped) {
+		t.Fatalf("wait while the store closes: got error %v, want %v", err, projections.ErrStopped)
 	}
 	if err := compareCachedAnswers(late, "ann", []string{"bob", "cid"}, ""); err != nil {
 		t.Error(err)
@@ -393,22 +417,24 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	if err := errors.Join(late.Close(), <-closing); err != nil {
 		t.Error(err)
 	}
-	expectFollowOf(two, "cid")
-	if err := two.Close(); err != nil {
+
+	// After both stores are closed, the cache is empty.
+	expectFollowOf(cidStore, "cid")
+	if err := cidStore.Close(); err != nil {
 		t.Error(err)
 	}
 	if st := cache.Stats(); st.Bytes != 0 {
-		t.Errorf("after closing: got %+v, expected no bytes in use", st)
+		t.Errorf("after closing: got %+v, want no bytes in use", st)
 	}
 
 	// A store that is opened again has entries of its own, also if it is opened only for reading.
 	expectFollowOf(mustOpenCachedStore(t, fs, "one", cache), "bob")
-	only, err := store.Open(store.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
+	readOnly, err := store.Open(store.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectFollowOf(only, "cid")
-	if err := only.Close(); err != nil {
+	expectFollowOf(readOnly, "cid")
+	if err := readOnly.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -427,16 +453,19 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	if err := s.Fold(histories.Envelopes(history.events)); err != nil {
 		t.Fatal(err)
 	}
+
+	// One question about each of a thousand users caches nothing.
 	q := graph.NewCachedQueries(mustView(t, s))
 	for i := range 1000 {
 		if _, err := q.UserFollow(fmt.Sprint(i), "bob"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Two users whose hashes meet in one ghost count as one.
 	if st := cache.Stats(); st.Bytes != 0 || st.Hits != 0 || st.Misses != 1000 {
-		t.Errorf("after one walk: got %+v, expected no bytes in use, no hits and 1000 misses", st)
+		t.Errorf("after one question about each user: got %+v, want no bytes in use, no hits and 1000 misses", st)
 	}
+
+	// Questions about one user with a thousand edges cache that user in the end.
 	for n := 1; ; n++ {
 		if _, err := q.UserFollow("eager", "77"); err != nil {
 			t.Fatal(err)
@@ -445,7 +474,7 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 			continue
 		}
 		if n < 40 || n > 100 {
-			t.Errorf("1000 edges were cached after %d questions, expected 40 to 100", n)
+			t.Errorf("1000 edges were cached after %d questions, want 40 to 100", n)
 		}
 		break
 	}
@@ -460,8 +489,11 @@ func TestTooSmallCacheKeepsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := mustView(t, s)
-	if cache != nil || v.QueryCache() != nil || !reflect.DeepEqual(cache.Stats(), querycache.Stats{}) {
-		t.Error("a cache of 100 bytes keeps something, want nothing")
+	if cache != nil || v.QueryCache() != nil {
+		t.Errorf("got the cache %v, and %v of the view, want none", cache, v.QueryCache())
+	}
+	if st := cache.Stats(); !reflect.DeepEqual(st, querycache.Stats{}) {
+		t.Errorf("got %+v from a cache of 100 bytes, want no use", st)
 	}
 	if err := compareCachedAnswers(v, "0", newRandomEvents(5, 10).users, "art"); err != nil {
 		t.Error(err)

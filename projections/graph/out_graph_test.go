@@ -25,9 +25,10 @@ func TestOutGraphHasTheOutEndsOfTheWholeGraph(t *testing.T) {
 		gotRows := foldAndReadOutEnds(t, graph.NewOutEnds(nil), history, func(v *projections.View) {
 			expectModelOutEnds(t, v, model.New(history).At(v.Cursor().LastTime))
 		})
+
 		wantRows := foldAndReadOutEnds(t, graph.New(), history, func(*projections.View) {})
 		if diff := gotRows.Diff(wantRows); diff != "" {
-			t.Fatal(diff)
+			t.Fatalf("rows of a graph of out-ends differ from the out-ends of the whole graph: %s", diff)
 		}
 	})
 }
@@ -42,6 +43,7 @@ func foldAndReadOutEnds(
 		t.Fatalf("open: %v", err)
 	}
 	defer s.Close()
+
 	if err := s.Fold(histories.Envelopes(history)); err != nil {
 		t.Fatalf("fold: %v", err)
 	}

@@ -102,7 +102,8 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 			*order = drawOrder(t, edgeLiveFields>>i&1 == 1, "factOrder")
 		}
 		e.mayHaveBoardEdges = rapid.Bool().Draw(t, "boards")
-		if e.settings.order = drawOrder(t, rapid.Bool().Draw(t, "live"), "settings order"); e.settings.order != 0 {
+		e.settings.order = drawOrder(t, rapid.Bool().Draw(t, "live"), "settings order")
+		if e.settings.order != 0 {
 			settings := rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings")
 			e.settings.settings = events.FollowSettings(settings)
 		}
