@@ -41,11 +41,13 @@ func newMonthsLog() (envs []*events.Envelope) {
 // TestLogTimePassesForIdlePartitions checks that months of a user who is idle are closed by the log
 // time of events of others.
 func TestLogTimePassesForIdlePartitions(t *testing.T) {
-	envs, fs := newMonthsLog(), vfs.NewMem()
+	envs := newMonthsLog()
+	fs := vfs.NewMem()
 	b := beginBuild(t, fs, envs)
 	if err := b.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	s := conformance.Open(t, fs, newSeen(), store.Bounds{})
 	rows := conformance.RowsOf(t, s)
 	conformance.Close(t, s)
@@ -73,10 +75,12 @@ func beginBuild(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Build
 // TestBuiltStoreNeedsNoCompaction checks that the tables of the last set are in the level directly
 // above those that they overlap. From level 0, Pebble would merge them with all others.
 func TestBuiltStoreNeedsNoCompaction(t *testing.T) {
-	envs, fs := newMonthsLog(), vfs.NewMem()
+	envs := newMonthsLog()
+	fs := vfs.NewMem()
 	if err := beginBuild(t, fs, envs).Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	s := conformance.Open(t, fs, newSeen(), store.Bounds{})
 	defer conformance.Close(t, s)
 	if e, ok := s.Engine(); !ok || e.Sublevels != 0 || e.ReadAmplification != 2 {
@@ -94,6 +98,7 @@ func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	if err := b.Finish(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted build: got error %v, want %v", err, context.Canceled)
 	}
+
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
@@ -137,13 +142,15 @@ func TestBuildFoldsPinsAtHomeOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
+
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1, LastTime: 1_700_000_000_000_000}
 	for _, ev := range []events.Event{
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
 		{Kind: events.PinCreated, User: "bob", Pin: "p", Item: "p"},
 		{Kind: events.PinMoved, User: "bob", Pin: "p", Board: "art"},
 	} {
-		ev.Time, ev.Seq = c.LastTime, c.Seq
+		ev.Time = c.LastTime
+		ev.Seq = c.Seq
 		env := &events.Envelope{Kinds: events.Kinds(ev.Kind), Cursor: c, Events: []events.Event{ev}}
 		if err := b.Add([]*events.Envelope{env}); err != nil {
 			t.Fatal(err)

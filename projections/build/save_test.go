@@ -68,7 +68,7 @@ func TestInterruptedBuildContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if built, err := build.IsBuilt(fs, o.Dir, key); !built || err != nil {
-			t.Errorf("after the build, got %v and %v, expected that the store is complete", built, err)
+			t.Errorf("after the build: got complete %v, error %v, want a complete store", built, err)
 		}
 		return resumed, partitions
 	}
@@ -76,7 +76,7 @@ func TestInterruptedBuildContinues(t *testing.T) {
 	steps := 0
 	_, all := finish(vfs.NewMem(), func() { steps++ })
 	if steps < points {
-		t.Fatalf("the build has %d steps, expected at least %d", steps, points)
+		t.Fatalf("got a build of %d steps, want at least %d", steps, points)
 	}
 
 	leastFolded := all
@@ -95,7 +95,7 @@ func TestInterruptedBuildContinues(t *testing.T) {
 
 		resumed, folded := finish(crashed, func() {})
 		if !resumed {
-			t.Errorf("point %d: the build began again", point)
+			t.Errorf("point %d: the build began again, want it continued", point)
 		}
 		leastFolded = min(leastFolded, folded)
 		s := conformance.Open(t, crashed, newCounters(), store.Bounds{})
@@ -104,6 +104,6 @@ func TestInterruptedBuildContinues(t *testing.T) {
 		rows.MustEqual(t, want, "continued at point %d", point)
 	}
 	if leastFolded > 0 {
-		t.Errorf("after the last partition was folded, %d were folded again", leastFolded)
+		t.Errorf("after the last partition was folded, %d were folded again, want none", leastFolded)
 	}
 }

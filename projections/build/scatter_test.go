@@ -27,6 +27,8 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
+		// Add the events to three partitions in turn, and flush one now and then.
 		var want [3][]decodedEvent
 		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 		envs := histories.Envelopes(histories.History(t, opt))
@@ -39,7 +41,8 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 				kept := *ev
-				kept.ID, kept.Offset = "", 0
+				kept.ID = ""
+				kept.Offset = 0
 				want[part] = append(want[part], decodedEvent{kept, env.Cursor.LastTime})
 				if !flush || i%5 != 0 {
 					continue
@@ -57,6 +60,7 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 		if err := s.finish(); err != nil {
 			t.Fatal(err)
 		}
+
 		for part := range want {
 			var got []decodedEvent
 			err := s.eachEvent(uint8(part), func(ev *events.Event, logTime events.Micros) error {
@@ -91,6 +95,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 		if err := s.finish(); err != nil {
 			t.Fatal(err)
 		}
+
 		next := 0
 		for partition := range uint8(2) {
 			err := s.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
@@ -104,8 +109,12 @@ func TestBatchesKeepOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if next != all || s.parts[0].eventCount != 1 || s.parts[1].eventCount != all-1 {
-			t.Errorf("got %d events, %d and %d in the partitions, want %d, 1 and %d", next, s.parts[0].eventCount, s.parts[1].eventCount, all, all-1)
+
+		if next != all {
+			t.Errorf("got %d events, want %d", next, all)
+		}
+		if s.parts[0].eventCount != 1 || s.parts[1].eventCount != all-1 {
+			t.Errorf("got %d and %d events in the partitions, want 1 and %d", s.parts[0].eventCount, s.parts[1].eventCount, all-1)
 		}
 	}
 }
@@ -126,6 +135,8 @@ func TestFailedWritesAreReported(t *testing.T) {
 		}
 		return s.finish()
 	}
+
+	// Let each write fail, until there is none with that number.
 	for _, inBackground := range []bool{false, true} {
 		for fails := 0; ; fails++ {
 			writes := 0
@@ -139,7 +150,8 @@ func TestFailedWritesAreReported(t *testing.T) {
 				}
 				return nil
 			})), inBackground)
-			if writes <= fails { // there were fewer writes, so none has failed
+			if writes <= fails {
+				// There were fewer writes, so none has failed.
 				if err != nil || fails < 5 {
 					t.Fatalf("got %d writes and error %v, want at least 5 writes and no error", fails, err)
 				}

@@ -28,6 +28,7 @@ func TestTemporaryStoreIsCompressedLess(t *testing.T) {
 		if err := b.Add(envs); err != nil {
 			t.Fatal(err)
 		}
+
 		h, err := b.HandOver()
 		if err != nil {
 			t.Fatal(err)
@@ -38,6 +39,7 @@ func TestTemporaryStoreIsCompressedLess(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
+
 		names, err := fs.List("graph")
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +55,9 @@ func TestTemporaryStoreIsCompressedLess(t *testing.T) {
 		}
 		return size
 	}
-	if permanent, temporary := buildSize(false), buildSize(true); permanent == 0 || temporary < permanent*21/20 {
+	permanent := buildSize(false)
+	temporary := buildSize(true)
+	if permanent == 0 || temporary < permanent*21/20 {
 		t.Errorf("got %d bytes in a permanent store and %d in a temporary one, want at least 5 %% more", permanent, temporary)
 	}
 }
