@@ -23,36 +23,41 @@ func closeBackfills(source string) events.Event {
 // than those before of its source and kind, and only until its source is closed, also after a
 // restart (I6).
 func TestRepeatedBackfillsAreIgnored(t *testing.T) {
-	p, f := events.Played, events.UserFollowed
+	const (
+		played   = events.Played
+		followed = events.UserFollowed
+	)
 	steps := []struct {
 		ev      events.Event
 		ignored bool
 	}{
-		{newBackfill(p, "old", 0), false}, // the first offset may be 0
-		{newBackfill(p, "old", 0), true},
-		{newBackfill(p, "old", 5), false},
-		{newBackfill(p, "old", 5), true},
-		{newBackfill(p, "old", 4), true},
-		{newBackfill(f, "old", 1), false}, // another kind
-		{newBackfill(p, "older", 1), false},
-		{events.Event{Kind: p, User: "ann", Item: "x"}, false}, // live
-		{newBackfill(events.Reacted, "old", 9), false},         // of a kind that is not read: neither folded nor ignored
-		{newBackfill(p, "old", 6), false},
+		{newBackfill(played, "old", 0), false}, // the first offset may be 0
+		{newBackfill(played, "old", 0), true},
+		{newBackfill(played, "old", 5), false},
+		{newBackfill(played, "old", 5), true},
+		{newBackfill(played, "old", 4), true},
+		{newBackfill(followed, "old", 1), false}, // another kind
+		{newBackfill(played, "older", 1), false},
+		{events.Event{Kind: played, User: "ann", Item: "x"}, false}, // live
+		{newBackfill(events.Reacted, "old", 9), false},              // of a kind that is not read: neither folded nor ignored
+		{newBackfill(played, "old", 6), false},
 		{closeBackfills("old"), false},
-		{newBackfill(p, "old", 7), true},
-		{newBackfill(f, "old", 2), true},
-		{newBackfill(p, "older", 2), false},
+		{newBackfill(played, "old", 7), true},
+		{newBackfill(followed, "old", 2), true},
+		{newBackfill(played, "older", 2), false},
 		{closeBackfills("old"), false},
 		{closeBackfills(""), false},
-		{newBackfill(p, "older", 3), true},
-		{newBackfill(p, "unknown", 1), true},
-		{events.Event{Kind: p, User: "ann", Item: "x"}, false},
+		{newBackfill(played, "older", 3), true},
+		{newBackfill(played, "unknown", 1), true},
+		{events.Event{Kind: played, User: "ann", Item: "x"}, false},
 	}
+
 	var lists [][]events.Event
 	for _, step := range steps {
 		lists = append(lists, storetest.One(step.ev))
 	}
 	envs := storetest.Envelopes(lists...)
+
 	for name, restart := range map[string]bool{"running": false, "restarted each time": true} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -84,9 +89,16 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 // more.
 func TestFoldLearnsThatBackfillsAreClosed(t *testing.T) {
 	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
-	envs := storetest.Envelopes([]events.Event{play, closeBackfills("old"), play}, []events.Event{closeBackfills(""), play}, storetest.One(play))
+	envs := storetest.Envelopes(
+		[]events.Event{play, closeBackfills("old"), play},
+		[]events.Event{closeBackfills(""), play},
+		storetest.One(play),
+	)
 	rows := foldStraight(t, envs).Own()
-	if len(rows) != 1 || rows[0].Value[7] != 4 || rows[0].Value[15] != 2 {
-		t.Errorf("want 4 plays, 2 of them after the closing:\n%v", rows)
+	if len(rows) != 1 {
+		t.Fatalf("got %d rows, want 1:\n%v", len(rows), rows)
+	}
+	if rows[0].Value[7] != 4 || rows[0].Value[15] != 2 {
+		t.Errorf("got the row %x, want 4 plays, 2 of them after the backfills were closed", rows[0].Value)
 	}
 }

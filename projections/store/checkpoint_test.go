@@ -18,11 +18,13 @@ func TestCheckpointSurvivesEncoding(t *testing.T) {
 		if err != nil || gotC != c || gotP != p {
 			t.Errorf("got %+v, %+v, %v, want %+v, %+v", gotC, gotP, err, c, p)
 		}
+
 		for n := range b {
 			if _, _, err := parseCheckpoint(b[:n]); !errors.Is(err, projections.ErrCorrupt) {
 				t.Errorf("%d of %d bytes: got error %v, want %v", n, len(b), err, projections.ErrCorrupt)
 			}
 		}
+
 		if _, _, err := parseCheckpoint(append(b, 0)); !errors.Is(err, projections.ErrCorrupt) {
 			t.Errorf("an extra byte: got error %v, want %v", err, projections.ErrCorrupt)
 		}
@@ -32,6 +34,8 @@ func TestCheckpointSurvivesEncoding(t *testing.T) {
 	}
 }
 
+// TestDamagedRejectRowIsReported checks that a row of a reject that is cut or longer is reported as
+// damaged.
 func TestDamagedRejectRowIsReported(t *testing.T) {
 	r := StoredReject{7, events.Reject{Seq: 1 << 40, Slot: -1, Data: []byte("data")}}
 	r.Rejection = events.Rejection{Index: -1, Reason: 3, Field: "f", Message: "why"}

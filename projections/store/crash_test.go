@@ -54,11 +54,12 @@ func TestCrashInLargeEventLeavesPrefixOfLog(t *testing.T) {
 		},
 		{{Kind: events.UserDeleted, User: "ann"}, storetest.Follow("ann", "dan")},
 	}
+
 	bounds := store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
 	counts := conformance.CheckCrashes(t, newTally, storetest.Envelopes(lists...), bounds)
 	t.Logf("%+v", counts)
 	if counts.ImagesInsideEnvelope == 0 {
-		t.Errorf("%+v: expected a crash inside an event", counts)
+		t.Errorf("got %+v, want a crash inside an event", counts)
 	}
 }
 

@@ -81,16 +81,24 @@ func TestEraseRowsMeetsEachRowOnce(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("rows that were met (-want +got):\n%s", diff)
 			}
-			if n := countEdges(t, s, "ann"); test.deletes && n != 0 || !test.deletes && n != edges {
-				t.Errorf("%d rows are left", n)
+			wantLeft, wantOther := edges, 1
+			if test.deletes {
+				wantLeft = 0
 			}
-			if n := countEdges(t, s, "other"); test.nested && n != 0 || !test.nested && n != 1 {
-				t.Errorf("%d rows of another user are left", n)
+			if test.nested {
+				wantOther = 0
+			}
+			if n := countEdges(t, s, "ann"); n != wantLeft {
+				t.Errorf("%d edges of the deleted user are left, want %d", n, wantLeft)
+			}
+			if n := countEdges(t, s, "other"); n != wantOther {
+				t.Errorf("%d edges of another user are left, want %d", n, wantOther)
 			}
 		})
 	}
 }
 
+// countEdges returns the number of edges of a user.
 func countEdges(t *testing.T, s *store.Store, user string) (n int) {
 	t.Helper()
 	v, err := s.View()

@@ -16,8 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// openCopy opens a copy that was made in DIR/tally/000001.
-// openCopy opens a copy that Checkpoint has made. The caller must close it.
+// openCopy opens a copy that Checkpoint has made in dir, as tally/000001. The caller must close it.
 func openCopy(t *testing.T, fs store.FS, dir string, readOnly bool) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: tally.New(), ReadOnly: readOnly})
@@ -40,6 +39,8 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 			fs := vfs.NewMem()
 			s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: bounds})
 			envs := tally.History(5, 500)
+
+			// The fold continues with another hundred envelopes for each step.
 			folded := make(chan error, 1)
 			steps := make(chan struct{})
 			go func() {
@@ -54,10 +55,12 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 					}
 				}
 			}()
+
+			// Make three copies while the fold continues, five times.
 			var copies []string
 			var cursors []events.Cursor
 			for i := range 5 {
-				steps <- struct{}{} // make three copies while another hundred envelopes are folded
+				steps <- struct{}{}
 				for j := range 3 {
 					dir := fmt.Sprintf("copies/%d-%d", i, j)
 					before := s.Cursor()
@@ -75,6 +78,8 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 			if err := <-folded; err != nil {
 				t.Fatal(err)
 			}
+
+			// Each copy is at the position that Checkpoint returned, and continues from there.
 			all := foldStraight(t, envs)
 			for i, dir := range copies {
 				c := openCopy(t, fs, dir, false)
@@ -103,6 +108,7 @@ func TestCopyIsNeverInsideEvent(t *testing.T) {
 		lists = append(lists, storetest.One(events.Event{Kind: events.Served, User: "ann", Items: items}))
 	}
 	envs := storetest.Envelopes(lists...)
+
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 4 << 10}})
 	ctx, stop := context.WithCancel(t.Context())
@@ -122,6 +128,7 @@ func TestCopyIsNeverInsideEvent(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	for i := range 20 {
 		dir := fmt.Sprintf("copies/%d", i)
 		cursor, err := s.Checkpoint(t.Context(), dir+"/tally/000001")
@@ -141,11 +148,14 @@ func TestCopyIsNeverInsideEvent(t *testing.T) {
 	}
 }
 
+// TestCheckpointRefusesImpossibleCopies checks that a copy that cannot be made returns an error,
+// and neither leaves nor changes a directory.
 func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	envs := tally.History(2, 20)
 	conformance.Fold(t, s, envs)
+
 	t.Run("a cancelled call", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -164,7 +174,7 @@ func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 			t.Error("got no error, want one")
 		}
 		if _, err := fs.Stat("taken/kept"); err != nil {
-			t.Errorf("the content of the directory is gone: %v", err)
+			t.Errorf("the content of the directory is not as before: %v", err)
 		}
 	})
 	t.Run("a closed store", func(t *testing.T) {
@@ -182,6 +192,7 @@ func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 	})
 }
 
+// TestEmptyStoreCanBeCopied checks that a copy of an empty store can be folded into.
 func TestEmptyStoreCanBeCopied(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
@@ -189,6 +200,7 @@ func TestEmptyStoreCanBeCopied(t *testing.T) {
 	if err != nil || cursor != (events.Cursor{}) {
 		t.Fatalf("got cursor %+v, error %v, want the zero cursor", cursor, err)
 	}
+
 	c := openCopy(t, fs, "copy", false)
 	defer conformance.Close(t, c)
 	envs := tally.History(2, 20)

@@ -36,9 +36,10 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 		items[i] = "item" + string(rune('0'+i/10)) + string(rune('0'+i%10))
 	}
 	envs := storetest.Envelopes([]events.Event{{Kind: events.Served, User: "ann", Items: items}})
+
+	// The first table cannot be written before the fold waits, or has ended without waiting.
 	waits := make(chan struct{})
 	folded := make(chan struct{})
-	// The first table cannot be written before the fold waits, or has ended without waiting.
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
 			select {
@@ -48,6 +49,7 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 		}
 		return nil
 	}))
+
 	p := &applyTracker{Tally: &tally.Tally{Copies: 50, Chunk: 7}}
 	waitedInside := false
 	s := storetest.OpenTally(t, store.Options{
@@ -57,13 +59,14 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 			close(waits)
 		})},
 	})
+
 	err := s.Fold(envs)
 	close(folded)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !waitedInside {
-		t.Error("a single event was folded without waiting for the disk")
+		t.Error("a single event was folded without waiting for the disk, want a wait inside the event")
 	}
 	conformance.RowsOf(t, s).MustEqual(t, conformance.Straight(t, &tally.Tally{Copies: 50, Chunk: 7}, envs), "in the end")
 }

@@ -42,6 +42,7 @@ func TestOnlyLargeEnvelopesTakeSeveralCommits(t *testing.T) {
 	for i := range 100 {
 		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
 	}
+	// The values of commits are 1, or 2 for more than one.
 	for _, test := range []struct{ bytes, commits int }{{1 << 20, 1}, {16 << 10, 1}, {4 << 10, 2}} {
 		var info store.FoldInfo
 		s := storetest.OpenTally(t, store.Options{
@@ -51,8 +52,11 @@ func TestOnlyLargeEnvelopesTakeSeveralCommits(t *testing.T) {
 		if err := s.Fold(storetest.Envelopes(list)); err != nil {
 			t.Fatal(err)
 		}
-		if info.Events != 100 || info.Envelopes != 1 || (info.Commits > 1) != (test.commits > 1) {
-			t.Errorf("%d bytes a batch: %+v, want %d commits", test.bytes, info, test.commits)
+		if info.Events != 100 || info.Envelopes != 1 {
+			t.Errorf("batches of %d bytes: got %+v, want 100 events of 1 envelope", test.bytes, info)
+		}
+		if (info.Commits > 1) != (test.commits > 1) {
+			t.Errorf("batches of %d bytes: got %d commits, want more than one: %v", test.bytes, info.Commits, test.commits > 1)
 		}
 	}
 }
@@ -75,6 +79,9 @@ func TestViewsShowWholeEnvelopes(t *testing.T) {
 	for i := range 100 {
 		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
 	}
+
+	// The second envelope takes several commits. Before each of its events, a view must show the
+	// position of the first.
 	envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), list)
 	observed := &observedTally{tally.New(), func() {}}
 	var commits int
@@ -109,19 +116,22 @@ func TestFoldRefusesAnotherLog(t *testing.T) {
 		"without a log":  func(c *events.Cursor) { c.Log = events.LogID{} },
 		"a new epoch":    func(c *events.Cursor) { c.Epoch++ },
 	} {
-		s := storetest.OpenTally(t, store.Options{})
-		envs := storetest.Follows(2)
-		change(&envs[1].Cursor)
-		err := s.Fold(envs)
-		if name == "a new epoch" {
-			if err != nil {
-				t.Errorf("%s: got error %v, want none", name, err)
+		t.Run(name, func(t *testing.T) {
+			s := storetest.OpenTally(t, store.Options{})
+			envs := storetest.Follows(2)
+			change(&envs[1].Cursor)
+			err := s.Fold(envs)
+
+			if name == "a new epoch" {
+				if err != nil {
+					t.Errorf("got error %v, want none", err)
+				}
+				return
 			}
-			continue
-		}
-		if !errors.Is(err, projections.ErrLog) || !errors.Is(err, projections.ErrStopped) {
-			t.Errorf("%s: got error %v, want %v and %v", name, err, projections.ErrLog, projections.ErrStopped)
-		}
+			if !errors.Is(err, projections.ErrLog) || !errors.Is(err, projections.ErrStopped) {
+				t.Errorf("got error %v, want one that is %v and %v", err, projections.ErrLog, projections.ErrStopped)
+			}
+		})
 	}
 }
 
@@ -150,22 +160,27 @@ func crashInsideEvent(t *testing.T) ([]*events.Envelope, store.FS) {
 		storetest.One(storetest.Follow("ann", "bob")),
 		[]events.Event{{Kind: events.Served, User: "ann", Items: items}, storetest.Follow("ann", "dan")},
 		storetest.One(storetest.Follow("ann", "cid")))
+
 	broken := tally.New()
-	broken.FailAt, broken.FailSlot = envs[1].Seq(), 1
+	broken.FailAt = envs[1].Seq()
+	broken.FailSlot = 1
+
+	// The rows of the event fill several memtables, so the first flush ends inside the event.
 	fs := vfs.NewCrashableMem()
 	flushed := make(chan struct{}, 1000)
-	// The rows of the event fill several memtables, so the first flush ends inside the event.
 	s := storetest.OpenTally(t, store.Options{
 		FS: fs, Projection: broken, Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 8 << 10},
 		Listener: store.Listener{Flushed: func(store.FlushInfo) { flushed <- struct{}{} }},
 	})
 	if err := s.Fold(envs); !errors.Is(err, tally.ErrFails) {
-		t.Fatal(err)
+		t.Fatalf("fold: got error %v, want %v", err, tally.ErrFails)
 	}
 	<-flushed
 	return envs, fs.CrashClone(vfs.CrashCloneCfg{})
 }
 
+// TestFailingFoldStopsProjection checks that a fold that fails stops the projection, which refuses
+// all calls until it is opened again, with a fold that does not fail.
 func TestFailingFoldStopsProjection(t *testing.T) {
 	envs := storetest.Follows(5)
 	for name, p := range map[string]*tally.Tally{
@@ -180,16 +195,24 @@ func TestFailingFoldStopsProjection(t *testing.T) {
 			s := storetest.OpenTally(t, store.Options{FS: fs, Projection: p, Listener: store.Listener{
 				StateChanged: func(_ store.State, err error) { reported = err },
 			}})
-			if err := errors.Join(s.Fold(envs[:2]), s.Flush()); err != nil { // an iterator that is left open holds a table
+
+			// An iterator that is left open holds a table, so there must be one.
+			if err := errors.Join(s.Fold(envs[:2]), s.Flush()); err != nil {
 				t.Fatal(err)
 			}
+
 			err := s.Fold(envs[2:])
 			if !errors.Is(err, projections.ErrStopped) || !strings.Contains(err.Error(), "envelope 4: slot 0") {
-				t.Fatalf("%v, want it to name the event", err)
+				t.Fatalf("fold: got error %v, want %v that names the event", err, projections.ErrStopped)
 			}
-			if st := s.Status(); st.State != store.Failed || st.Error == nil || reported == nil || st.Cursor.Seq != 2 {
-				t.Errorf("got status %+v and error %v for the listener, want state failed at position 2, with errors", st, reported)
+			if reported == nil {
+				t.Error("got no error for the listener, want one")
 			}
+			if st := s.Status(); st.State != store.Failed || st.Error == nil || st.Cursor.Seq != 2 {
+				t.Errorf("got status %+v, want state failed at position 2 with an error", st)
+			}
+
+			// The failed store refuses calls.
 			if _, err := s.View(); !errors.Is(err, projections.ErrStopped) {
 				t.Errorf("view of a failed store: got error %v, want %v", err, projections.ErrStopped)
 			}
@@ -202,7 +225,8 @@ func TestFailingFoldStopsProjection(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// When it is opened with a fold that does not fail, it continues at its position.
+
+			// A store that is opened with a fold that does not fail continues at its position.
 			s = storetest.OpenTally(t, store.Options{FS: fs})
 			if err := s.Fold(envs); err != nil {
 				t.Fatal(err)

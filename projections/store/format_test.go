@@ -18,8 +18,9 @@ import (
 
 const tallyDir = "data/tally/000001"
 
-// storeOf makes the files of an empty store, as a release whose new stores have that format does.
-func storeOf(t *testing.T, fs store.FS, format pebble.FormatMajorVersion) {
+// makeEmptyStore makes the files of an empty store, as a release whose new stores have the format
+// does.
+func makeEmptyStore(t *testing.T, fs store.FS, format pebble.FormatMajorVersion) {
 	t.Helper()
 	if err := fs.MkdirAll(tallyDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -36,6 +37,7 @@ func storeOf(t *testing.T, fs store.FS, format pebble.FormatMajorVersion) {
 	}
 }
 
+// checkStoreFormat checks the format of the files in a directory.
 func checkStoreFormat(t *testing.T, fs store.FS, dir string, want pebble.FormatMajorVersion) {
 	t.Helper()
 	got, err := store.FormatOf(fs, dir)
@@ -54,10 +56,13 @@ func TestOpeningKeepsFormat(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(format), func(t *testing.T) {
 			fs := vfs.NewMem()
-			storeOf(t, fs, format)
+			makeEmptyStore(t, fs, format)
+
 			envs := tally.History(7, 300)
 			bounds := store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
 			want := foldStraight(t, envs)
+
+			// Fold, copy and reopen the store, which keeps its format.
 			for from, to := 0, 100; from < 300; from, to = from+100, to+100 {
 				s := conformance.Open(t, fs, tally.New(), bounds)
 				conformance.Fold(t, s, envs[from:to])
@@ -72,17 +77,25 @@ func TestOpeningKeepsFormat(t *testing.T) {
 				conformance.Close(t, s)
 				checkStoreFormat(t, fs, tallyDir, format)
 			}
+
+			// Finalizing moves the store to the newest format. A dry run only says so, and a second
+			// call changes nothing.
 			list := []projections.Projection{tally.New()}
 			for _, dryRun := range []bool{true, false, false} {
 				done, err := store.FinalizeFormat(fs, "data", list, dryRun)
-				if err != nil || len(done) != 1 || done[0].To != uint32(newest) || done[0].Name != "tally" || done[0].Generation != 1 {
-					t.Fatalf("got %+v, error %v, want generation 1 of tally moved to %d", done, err, newest)
+				if err != nil || len(done) != 1 {
+					t.Fatalf("dry run %v: got %+v, error %v, want one store", dryRun, done, err)
+				}
+				if done[0].To != uint32(newest) || done[0].Name != "tally" || done[0].Generation != 1 {
+					t.Fatalf("dry run %v: got %+v, want generation 1 of tally moved to %d", dryRun, done, newest)
 				}
 				if dryRun {
 					checkStoreFormat(t, fs, tallyDir, format)
 				}
 			}
 			checkStoreFormat(t, fs, tallyDir, newest)
+
+			// The finalized store has the same rows, and continues to fold.
 			s := conformance.Open(t, fs, tally.New(), bounds)
 			conformance.RowsOf(t, s).MustEqual(t, want, "finalized")
 			more := tally.History(7, 400)
@@ -126,7 +139,9 @@ func TestFinalizeMovesAllStoresOrNone(t *testing.T) {
 // refused with an error that says what to do. It must not be taken for an empty store.
 func TestStoreOfLaterReleaseIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
-	storeOf(t, fs, pebble.FormatNewest)
+	makeEmptyStore(t, fs, pebble.FormatNewest)
+
+	// Rename the marker of the format, so that it names a later one.
 	names, err := fs.List(tallyDir)
 	if err != nil {
 		t.Fatal(err)
@@ -139,6 +154,7 @@ func TestStoreOfLaterReleaseIsRefused(t *testing.T) {
 			}
 		}
 	}
+
 	for _, readOnly := range []bool{false, true} {
 		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New(), ReadOnly: readOnly})
 		if !errors.Is(err, projections.ErrFormat) || !strings.Contains(err.Error(), "finalize-upgrade") {

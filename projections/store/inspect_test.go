@@ -10,6 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
+// TestRuntimeRowsAreDescribed checks the descriptions of the store's own rows, and that other rows
+// and damaged ones are corrupt.
 func TestRuntimeRowsAreDescribed(t *testing.T) {
 	cursor := events.Cursor{Log: events.LogID{1}, Epoch: 2, Seq: 7, LastTime: 1_700_000_000_000_001}
 	reject := StoredReject{Number: 3, Reject: events.Reject{
@@ -42,6 +44,7 @@ func TestRuntimeRowsAreDescribed(t *testing.T) {
 			t.Errorf("got  %s, %v\nwant %s", got, err, tt.want)
 		}
 	}
+
 	for _, row := range [][2]string{
 		{"", ""},
 		{"\xff\xff", ""},

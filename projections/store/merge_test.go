@@ -20,8 +20,8 @@ var joinMerger = &projections.Merger{
 	},
 }
 
-// mergingProjection is a projection whose fold is the function do. Its merger is joinMerger under
-// the name that a test chooses, and fails for the value "bad".
+// mergingProjection is a projection whose fold is the function do. Its merger has the name that a
+// test chooses, and does what joinMerger does, but fails for the value "bad".
 type mergingProjection struct {
 	merger string
 	do     func(ev events.Event, b *projections.Batch)
@@ -51,10 +51,13 @@ func mergeKey(user string) []byte {
 	return events.AppendID(projections.AppendPrefix(nil, events.ShardOf(user), 0xf0), user)
 }
 
+// mergeItem merges the item of an event into the row of its user.
 func mergeItem(ev events.Event, b *projections.Batch) {
 	b.Merge(mergeKey(ev.User), []byte(ev.Item+" "))
 }
 
+// foldPlays folds a play of ann per item, each in an envelope of its own, from the sequence first
+// on.
 func foldPlays(t *testing.T, s *Store, first uint64, items ...string) error {
 	t.Helper()
 	for i, item := range items {
@@ -84,6 +87,8 @@ func openMerging(t *testing.T, fs FS, p projections.Projection) *Store {
 // after a restart.
 func TestMergedValuesSurviveRestart(t *testing.T) {
 	fs := vfs.NewMem()
+
+	// Merge values into a memtable, into a table that is flushed, and into a memtable again.
 	s := openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
 		t.Fatal(err)
@@ -97,6 +102,8 @@ func TestMergedValuesSurviveRestart(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
+	// After a restart, merge one more value. The row has all of them.
 	s = openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 4, "d"); err != nil {
 		t.Fatal(err)
@@ -111,7 +118,8 @@ func TestMergedValuesSurviveRestart(t *testing.T) {
 	if err := errors.Join(v.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// A store is not opened with a merger of another name.
+
+	// A store cannot be opened with a merger of another name.
 	if s, err := Open(Options{FS: fs, Dir: "data", Projection: &mergingProjection{"two", mergeItem}}); err == nil {
 		_ = s.Close()
 		t.Error("a store was opened with another merger, want an error")
@@ -144,27 +152,55 @@ func TestRowThatCannotBeMergedFailsRead(t *testing.T) {
 // way that is not allowed.
 func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 	key := mergeKey("ann")
+	const (
+		wrongKey   = "a key without shard and tag, or with a tag that only the store may use"
+		wrongRange = "a range that is empty, or that is not within one shard and tag"
+		openIter   = "a row was written while an iterator was open"
+	)
 	for name, test := range map[string]struct {
-		do   func(ev events.Event, b *projections.Batch)
-		want string
+		do func(ev events.Event, b *projections.Batch)
+		// wantError is a part of the error. If it is empty, the fold must not fail.
+		wantError string
 	}{
-		"runtime key":     {func(_ events.Event, b *projections.Batch) { b.Merge([]byte{0, 0, 1, 2}, nil) }, "a key without shard and tag, or with a tag that only the store may use"},
-		"runtime range":   {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 1}, []byte{0, 0, 2}) }, "a key without shard and tag, or with a tag that only the store may use"},
-		"two tags":        {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf2}) }, "a range that is empty, or that is not within one shard and tag"},
-		"backwards":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange(append(key, 1), key) }, "a range that is empty, or that is not within one shard and tag"},
-		"whole tag":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf1}) }, ""},
-		"while iterating": {func(_ events.Event, b *projections.Batch) { it := b.Iter(nil, nil); b.Merge(key, nil); _ = it.Close() }, "a row was written while an iterator was open"},
+		"runtime key": {func(_ events.Event, b *projections.Batch) {
+			b.Merge([]byte{0, 0, 1, 2}, nil)
+		}, wrongKey},
+		"runtime range": {func(_ events.Event, b *projections.Batch) {
+			b.DeleteRange([]byte{0, 0, 1}, []byte{0, 0, 2})
+		}, wrongKey},
+		"two tags": {func(_ events.Event, b *projections.Batch) {
+			b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf2})
+		}, wrongRange},
+		"backwards": {func(_ events.Event, b *projections.Batch) {
+			b.DeleteRange(append(key, 1), key)
+		}, wrongRange},
+		"whole tag": {func(_ events.Event, b *projections.Batch) {
+			b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf1})
+		}, ""},
+		"while iterating": {func(_ events.Event, b *projections.Batch) {
+			it := b.Iter(nil, nil)
+			b.Merge(key, nil)
+			_ = it.Close()
+		}, openIter},
 	} {
-		s := openMerging(t, vfs.NewMem(), &mergingProjection{"one", test.do})
-		if err := foldPlays(t, s, 1, "a"); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := openMerging(t, vfs.NewMem(), &mergingProjection{"one", test.do})
+			err := foldPlays(t, s, 1, "a")
+			if test.wantError == "" && err != nil {
+				t.Errorf("got error %v, want none", err)
+			}
+			if test.wantError != "" && (err == nil || !strings.Contains(err.Error(), test.wantError)) {
+				t.Errorf("got error %v, want one that contains %q", err, test.wantError)
+			}
+		})
 	}
+
 	// Without a merger nothing can be merged.
 	type unmerging struct{ projections.Projection }
 	s := openMerging(t, vfs.NewMem(), unmerging{&mergingProjection{"one", mergeItem}})
-	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), "a fold called Merge, but its projection has no merger") {
-		t.Errorf("merge without a merger: got error %v", err)
+	const wantError = "a fold called Merge, but its projection has no merger"
+	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), wantError) {
+		t.Errorf("merge without a merger: got error %v, want one that contains %q", err, wantError)
 	}
 }
 
@@ -186,6 +222,7 @@ func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 			b.Merge(key, []byte(ev.Item+" "))
 		}
 	}
+
 	for _, test := range []struct{ items, want string }{
 		{"a b c", "a b c "},
 		{"a read b", "a b "},
@@ -214,6 +251,8 @@ func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 						Kinds:  events.Kinds(events.Played), Cursor: events.Cursor{Seq: seq, LastTime: events.Micros(seq)},
 					})
 				}
+
+				// Fold all envelopes in one call, or each in a call of its own, with its own flush.
 				if together {
 					err = s.Fold(envs)
 				}
@@ -225,13 +264,15 @@ func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				v, err := s.View()
 				if err != nil {
 					t.Fatal(err)
 				}
 				value, ok, err := v.Get(mergeKey("ann"))
 				if err != nil || ok != (test.want != "") || string(value) != test.want {
-					t.Errorf("%s, %+v, in one batch %v: %q %v %v, want %q", test.items, bounds, together, value, ok, err, test.want)
+					t.Errorf("%s, %+v, in one call %v: got %q, a row: %v, error %v, want %q",
+						test.items, bounds, together, value, ok, err, test.want)
 				}
 				if err := errors.Join(v.Close(), s.Close()); err != nil {
 					t.Fatal(err)
@@ -253,10 +294,13 @@ func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 		}
 		mergeItem(ev, b)
 	}
+
 	s := openMerging(t, fs, &mergingProjection{"one", do})
 	if err := errors.Join(foldPlays(t, s, 1, "a", "b"), s.Flush(), foldPlays(t, s, 3, "c")); err != nil {
 		t.Fatal(err)
 	}
+
+	// A range delete follows an earlier view.
 	before, err := s.View()
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +308,9 @@ func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 	if err := errors.Join(foldPlays(t, s, 4, "range"), s.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	has := func(s *Store, want bool) {
+
+	// checkHasRow checks whether a new view of the store has the row.
+	checkHasRow := func(s *Store, want bool) {
 		t.Helper()
 		v, err := s.View()
 		if err != nil {
@@ -277,16 +323,19 @@ func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if value, ok, err := before.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c " {
 		t.Errorf("earlier view: got value %q, %v, error %v, want %q", value, ok, err, "a b c ")
 	}
-	has(s, false)
+	checkHasRow(s, false)
 	if err := errors.Join(before.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	has(openMerging(t, fs, &mergingProjection{"one", do}), false)
+	checkHasRow(openMerging(t, fs, &mergingProjection{"one", do}), false)
 }
 
+// TestEngineMergerIsThatOfProjection checks that the merger of the engine has the name of the
+// projection's merger after a prefix, and that there is none without it.
 func TestEngineMergerIsThatOfProjection(t *testing.T) {
 	if m := EngineMerger(&mergingProjection{"one", mergeItem}); m == nil || m.Name != "skein.one" {
 		t.Errorf("got merger %+v, want skein.one", m)

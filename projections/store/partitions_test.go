@@ -35,7 +35,7 @@ func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Fold(envs[1:]); err == nil || !strings.Contains(err.Error(), "a partition that the store does not hold") {
-		t.Errorf("write of a row of bob into a store that holds ann: got error %v", err)
+		t.Errorf("fold of a row of bob into a store that holds ann: got error %v, want one that says so", err)
 	}
 }
 
@@ -47,10 +47,12 @@ func TestStoreIsNotOpenedForOtherPartitions(t *testing.T) {
 	ann.AddHome("ann")
 	conformance.Close(t, storetest.OpenTally(t, store.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
 	conformance.Close(t, storetest.OpenTally(t, store.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
+
 	_, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
 	if !errors.Is(err, projections.ErrPartial) {
 		t.Errorf("open for all partitions: got error %v, want %v", err, projections.ErrPartial)
 	}
+
 	var bob events.Partitions
 	bob.AddHome("bob")
 	_, err = store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New(), Partitions: &bob})

@@ -53,9 +53,9 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 	}
 }
 
-// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while
-// Pebble opens, also in the background, and that the next Open finds everything. Memory of Pebble
-// is leaked, so the test runs in a process of its own.
+// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while Pebble
+// opens, even in the background, and that the next Open finds everything. Memory of Pebble is leaked,
+// so the test runs in a process of its own.
 func TestFailedOpeningReturnsError(t *testing.T) {
 	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFailedOpeningReturnsError$", "-test.v", "-test.timeout=1m")
@@ -65,17 +65,21 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 		}
 		return
 	}
+
+	// After a number of writes that succeed, each further write fails as on a full disk. Every
+	// round lets one more write succeed, until Open needs no more.
 	envs := tally.History(3, 200)
 	var broken atomic.Bool
 	var left atomic.Int64
 	for writes := int64(0); ; writes++ {
 		disk := vfs.NewMem()
 		fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose && left.Add(-1) < 0 {
-				switch op.Kind {
-				case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSyncData, errorfs.OpFilePreallocate: // as of a full disk
-					return errorfs.ErrInjected
-				}
+			if !broken.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || left.Add(-1) >= 0 {
+				return nil
+			}
+			switch op.Kind {
+			case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSyncData, errorfs.OpFilePreallocate:
+				return errorfs.ErrInjected
 			}
 			return nil
 		}))
@@ -84,26 +88,31 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
+
+		// Open the store while writes fail.
 		left.Store(writes)
 		broken.Store(true)
 		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
 		broken.Store(false)
 		if err == nil {
-			t.Logf("an opening makes %d changes", writes)
+			t.Logf("opening a store needs %d writes", writes)
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
 			if writes < 5 {
-				t.Errorf("opening succeeds after %d failing writes, want at least 5", writes)
+				t.Errorf("opening succeeds after %d writes, want at least 5", writes)
 			}
 			return
 		}
+
+		// The next Open finds everything.
 		s = storetest.OpenTally(t, store.Options{FS: copyDisk(t, disk)})
 		conformance.Fold(t, s, envs)
 		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "recovered")
 	}
 }
 
+// testDiskFails folds until the disk fails, and then opens what is left on the disk.
 func testDiskFails(t *testing.T, fails func(op errorfs.Op) bool) {
 	envs := tally.History(3, 400)
 	disk := vfs.NewCrashableMem()
@@ -119,6 +128,8 @@ func testDiskFails(t *testing.T, fails func(op errorfs.Op) bool) {
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
+
+	// Break the disk, and fold until a write fails.
 	waited := make(chan error)
 	go func() { waited <- s.WaitFor(t.Context(), 1<<40) }()
 	broken.Store(true)
@@ -129,6 +140,7 @@ func testDiskFails(t *testing.T, fails func(op errorfs.Op) bool) {
 	if err == nil {
 		err = s.Flush()
 	}
+
 	if !errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrClosed) {
 		t.Fatalf("fold: got error %v, want %v", err, projections.ErrStopped)
 	}
@@ -141,6 +153,8 @@ func testDiskFails(t *testing.T, fails func(op errorfs.Op) bool) {
 	if err := s.Close(); err != nil {
 		t.Errorf("close: got error %v, want none", err)
 	}
+
+	// What is left on the disk has a prefix of the log.
 	s = storetest.OpenTally(t, store.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
 	if c := s.Cursor(); c.Seq < envs[49].Seq() {
 		t.Errorf("the reopened store is at %d, want at least the flushed position %d", c.Seq, envs[49].Seq())
@@ -157,6 +171,8 @@ func TestCorruptTableStopsProjection(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
+	// Damage the first half of each table, up to 600 bytes.
 	names, err := disk.List(s.Dir())
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +189,8 @@ func TestCorruptTableStopsProjection(t *testing.T) {
 			data[i] ^= 0x55
 		}
 	}
+
+	// Either Open or the fold must find the damage.
 	s, err = store.Open(store.Options{FS: disk, Dir: "data", Projection: tally.New()})
 	if err == nil {
 		err = s.Fold(tally.History(3, 300))
@@ -201,12 +219,15 @@ func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		changeFiles(t, fs, func(db *pebble.DB) (err error) { // the same row again, in one table after the other
+
+		// Write the same row again, in one table after the other.
+		changeFiles(t, fs, func(db *pebble.DB) (err error) {
 			for range flushes {
 				err = errors.Join(err, db.Set(row.Key, row.Value, pebble.NoSync), db.Flush())
 			}
 			return err
 		})
+
 		compacted := make(chan struct{}, 1)
 		s = storetest.OpenTally(t, store.Options{FS: fs, Listener: store.Listener{Compacted: func(store.FlushInfo) {
 			select {
@@ -214,9 +235,12 @@ func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 			default:
 			}
 		}}})
+
+		// With few sublevels, the fold does not wait for compactions, so opening has not run any.
 		if e, _ := s.Engine(); flushes == 5 && (e.Compactions != 0 || e.Sublevels < flushes) {
 			t.Errorf("got engine %+v, want no compactions and at least %d sublevels", e, flushes)
 		}
+
 		conformance.Fold(t, s, envs)
 		if err := s.Flush(); err != nil {
 			t.Fatal(err)
@@ -263,12 +287,16 @@ func TestStoreWorksOnRealDisk(t *testing.T) {
 	}
 }
 
-// copyDisk returns a copy of a disk, which no lock of this process is on.
+// copyDisk returns a copy of a disk on which this process holds no lock.
 func copyDisk(t *testing.T, disk vfs.FS) vfs.FS {
 	t.Helper()
 	fs := vfs.NewMem()
-	if ok, err := vfs.Clone(disk, fs, "data", "data"); !ok || err != nil {
+	ok, err := vfs.Clone(disk, fs, "data", "data")
+	if err != nil {
 		t.Fatal(err)
+	}
+	if !ok {
+		t.Fatal("got no copy of the directory data, want one")
 	}
 	return fs
 }

@@ -18,6 +18,8 @@ func newReject(seq uint64, slot int) events.Reject {
 	}}
 }
 
+// TestLastRejectsAreKept checks that a store keeps the last rejects, counts all of them, and
+// returns those after a number.
 func TestLastRejectsAreKept(t *testing.T) {
 	const n = store.MaxStoredRejects + 100
 	envs := storetest.Envelopes(make([][]events.Event, n)...)
@@ -33,33 +35,43 @@ func TestLastRejectsAreKept(t *testing.T) {
 		}
 		return kept, total
 	}
+
 	if kept, total := list(0, 10); len(kept) != 0 || total != 0 {
 		t.Fatalf("empty store: got %d of %d rejects, want none", len(kept), total)
 	}
+
 	if err := s.Fold(envs[:3]); err != nil {
 		t.Fatal(err)
 	}
 	kept, total := list(1, 10)
 	want := []store.StoredReject{{Number: 2, Reject: newReject(2, 0)}, {Number: 3, Reject: newReject(3, 1)}}
-	if diff := cmp.Diff(want, kept); diff != "" || total != 3 {
-		t.Fatalf("got %d rejects in total, want 3; kept (-want +got):\n%s", total, diff)
+	if diff := cmp.Diff(want, kept); diff != "" {
+		t.Fatalf("kept rejects (-want +got):\n%s", diff)
 	}
+	if total != 3 {
+		t.Fatalf("got %d rejects in total, want 3", total)
+	}
+
+	// After many more, the first ones are no longer kept.
 	if err := s.Fold(envs[3:]); err != nil {
 		t.Fatal(err)
 	}
-	// The first ones are no longer kept.
 	kept, total = list(0, 2)
 	want = []store.StoredReject{{Number: 101, Reject: newReject(101, 99)}, {Number: 102, Reject: newReject(102, 0)}}
 	want[0].Slot, want[0].Rejection.Index = -1, -1
-	if diff := cmp.Diff(want, kept); diff != "" || total != n {
-		t.Fatalf("got %d rejects in total, want %d; kept (-want +got):\n%s", total, n, diff)
+	if diff := cmp.Diff(want, kept); diff != "" {
+		t.Fatalf("kept rejects (-want +got):\n%s", diff)
+	}
+	if total != n {
+		t.Fatalf("got %d rejects in total, want %d", total, n)
 	}
 	if kept, _ := list(0, 1<<30); len(kept) != store.MaxStoredRejects || kept[len(kept)-1].Number != n {
 		t.Errorf("got %d kept rejects, want %d, the last with number %d", len(kept), store.MaxStoredRejects, n)
 	}
+
 	for _, after := range []uint64{n, n + 1, 1<<64 - 1} {
 		if kept, _ := list(after, 5); len(kept) != 0 {
-			t.Errorf("got %d rejects after the last, want none", len(kept))
+			t.Errorf("got %d rejects after number %d, want none", len(kept), after)
 		}
 	}
 	if st := s.Status(); st.Rejects != n {

@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// changeFiles changes the files of a closed store of a tally, and compacts nothing.
+// changeFiles changes the files of a closed store of a tally, and runs no compactions.
 func changeFiles(t testing.TB, fs vfs.FS, change func(db *pebble.DB) error) {
 	t.Helper()
 	db, err := pebble.Open("data/tally/000001", &pebble.Options{
@@ -49,6 +49,7 @@ func repairAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err 
 		for _, r := range want {
 			wanted[string(r.Key)] = r.Value
 		}
+
 		it := rows.Iter(nil, nil)
 		for it.Next() {
 			value, ok := wanted[string(it.Key())]
@@ -61,6 +62,8 @@ func repairAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err 
 				m.Delete(it.Key())
 			}
 		}
+
+		// Rows that are missing.
 		for key, value := range wanted {
 			m.Set([]byte(key), value)
 		}
@@ -79,7 +82,8 @@ func damageRows(t testing.TB, fs vfs.FS) {
 			db.Set(tally.CountKey("bob"), make([]byte, 8), nil),
 			db.Set(tally.CountKey("nobody"), []byte("?"), nil),
 			db.Set([]byte{7}, []byte("no key"), nil),
-			db.Delete([]byte("\xff\xff\x03"+string([]byte{byte(events.UserFollowed)})+"old"), nil), // the highest offset of a source
+			// The highest offset of a source.
+			db.Delete([]byte("\xff\xff\x03"+string([]byte{byte(events.UserFollowed)})+"old"), nil),
 			db.Set([]byte("\xff\xff\x05"), make([]byte, 8), nil),
 		)
 	})
@@ -94,6 +98,8 @@ func TestRepair(t *testing.T) {
 	conformance.Fold(t, s, envs[:200])
 	conformance.Close(t, s)
 	damageRows(t, fs)
+
+	// Repair the store while an earlier view is open.
 	s = storetest.OpenTally(t, store.Options{FS: fs})
 	want := foldStraight(t, envs[:200])
 	openBefore, err := s.View()
@@ -103,18 +109,21 @@ func TestRepair(t *testing.T) {
 	before := s.Cursor()
 	n, err := repairAll(t, s, want)
 	if err != nil || n != 6 {
-		t.Errorf("got %d repaired rows, error %v, want 6", n, err)
+		t.Errorf("got %d repaired rows, error %v, want 6 and no error", n, err)
 	}
-	if v := s.Cursor(); v != before {
-		t.Errorf("a repair moved the position to %d", v.Seq)
+	if now := s.Cursor(); now != before {
+		t.Errorf("position after the repair: got %d, want %d as before", now.Seq, before.Seq)
 	}
 	if _, ok, _ := openBefore.Get(tally.CountKey("ann")); ok {
-		t.Error("a view that was opened before the repair shows the repaired row")
+		t.Error("a view that was opened before the repair has the repaired row, want no row")
 	}
 	if err := openBefore.Close(); err != nil {
 		t.Error(err)
 	}
+
 	conformance.RowsOf(t, s).MustEqual(t, want, "after the repair")
+
+	// The repaired store continues to fold.
 	conformance.Fold(t, s, envs[200:])
 	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after another fold")
 	if n, err = repairAll(t, s, foldStraight(t, envs)); n != 0 || err != nil {
@@ -126,15 +135,19 @@ func TestRepair(t *testing.T) {
 // copy in memory, whether the copy or the row on disk was the wrong one.
 func TestRepairReplacesRowsInMemory(t *testing.T) {
 	envs := storetest.Envelopes(
-		storetest.One(storetest.Follow("ann", "bob")), storetest.One(storetest.Follow("ann", "cid")), storetest.One(storetest.Follow("ann", "dan")),
+		storetest.One(storetest.Follow("ann", "bob")),
+		storetest.One(storetest.Follow("ann", "cid")),
+		storetest.One(storetest.Follow("ann", "dan")),
 		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 5}),
 		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 6}),
-		storetest.One(storetest.Follow("ann", "eve")), storetest.One(storetest.Follow("zoe", "eve")),
+		storetest.One(storetest.Follow("ann", "eve")),
+		storetest.One(storetest.Follow("zoe", "eve")),
 	)
 	s := storetest.OpenTally(t, store.Options{})
 	conformance.Fold(t, s, envs[:3])
-	// The count and the offset are wrong on purpose: what is folded next shows whether the fold has
-	// read them.
+
+	// The repairs set wrong counts and a wrong offset on purpose. What is folded next shows whether
+	// the fold has read them.
 	repair := func(heal func(m *store.Repair)) error {
 		return s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
 			heal(m)
@@ -157,6 +170,7 @@ func TestRepairReplacesRowsInMemory(t *testing.T) {
 	if st := s.Status(); st.Rejects != 3 {
 		t.Errorf("got status with %d rejects, want 3", st.Rejects)
 	}
+
 	conformance.Fold(t, s, envs[4:])
 	v, err := s.View()
 	if err != nil {
@@ -165,20 +179,21 @@ func TestRepairReplacesRowsInMemory(t *testing.T) {
 	defer v.Close()
 	for _, user := range []string{"ann", "zoe"} {
 		if count, _, err := v.Get(tally.CountKey(user)); err != nil || count[7] != 41 {
-			t.Errorf("got count %v of %s, error %v, want 41", count, user, err)
+			t.Errorf("got count %v of %s, error %v, want 41 in the last byte", count, user, err)
 		}
 	}
 	plays, _, err := v.Get([]byte("\xff\xff\x05"))
 	if err != nil || plays[7] != 3 {
-		t.Errorf("got row with %v rejects, error %v, want 3", plays, err)
+		t.Errorf("got row %v of rejects, error %v, want 3 in the last byte", plays, err)
 	}
 	for _, row := range rowsOfTag(t, v, 0xf2) {
 		if row.Value[7] != 1 {
-			t.Errorf("a backfill below the highest offset was counted: %x", row.Value)
+			t.Errorf("got the row %x, want 1 in the last byte, because a backfill below the highest offset is not counted", row.Value)
 		}
 	}
 }
 
+// rowsOfTag returns the rows with a tag, of which there must be some.
 func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.Rows) {
 	t.Helper()
 	it := r.Iter(nil, nil)
@@ -187,8 +202,11 @@ func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.R
 			rows = append(rows, conformance.Row{Key: append([]byte{}, it.Key()...), Value: append([]byte{}, it.Value()...)})
 		}
 	}
-	if err := it.Close(); err != nil || len(rows) == 0 {
-		t.Errorf("got no row with tag %#x, error %v", tag, err)
+	if err := it.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(rows) == 0 {
+		t.Errorf("got no row with tag %#x, want at least one", tag)
 	}
 	return rows
 }
@@ -200,6 +218,8 @@ func TestRepairThatFailsChangesNothing(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	conformance.Fold(t, s, storetest.Follows(3))
 	before := conformance.RowsOf(t, s)
+
+	// Only the store may write these rows.
 	for _, key := range []string{"\xff\xff\x00", "\xff\xff\x01", "\xff\xff\x02"} {
 		err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
 			m.Set(tally.CountKey("ann"), []byte{1})
@@ -210,22 +230,27 @@ func TestRepairThatFailsChangesNothing(t *testing.T) {
 			t.Errorf("repair of row %x: got no error, want one", key)
 		}
 	}
+
+	// The function of the repair fails.
 	failed := errors.New("no")
 	err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
 		m.Set(tally.CountKey("ann"), []byte{1})
 		return failed
 	})
 	if !errors.Is(err, failed) {
-		t.Error(err)
+		t.Errorf("repair whose function fails: got error %v, want %v", err, failed)
 	}
+
 	conformance.RowsOf(t, s).MustEqual(t, before, "nothing may have changed")
+
+	// A closed store and one that is only read cannot be repaired.
 	conformance.Close(t, s)
 	if err := s.Repair(t.Context(), nil); !errors.Is(err, projections.ErrClosed) {
-		t.Error(err)
+		t.Errorf("repair of a closed store: got error %v, want %v", err, projections.ErrClosed)
 	}
 	s = storetest.OpenTally(t, store.Options{FS: fs, ReadOnly: true})
 	if err := s.Repair(t.Context(), nil); !errors.Is(err, projections.ErrStopped) {
-		t.Error(err)
+		t.Errorf("repair of a read-only store: got error %v, want %v", err, projections.ErrStopped)
 	}
 }
 
@@ -244,43 +269,53 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	conformance.Close(t, s)
 	repaired := foldStraight(t, envs[:30])
 
-	seen := map[string]int{}
+	cutCounts := map[string]int{}
 	cuts := &powerCutInjector{t: t, disk: disk, random: rand.New(rand.NewPCG(1, 2)), check: func(crashed *vfs.MemFS) error {
 		s, err := store.Open(store.Options{FS: crashed, Dir: "data", Projection: tally.New()})
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		at := conformance.IndexAfter(envs, s.Cursor())
+
+		next := conformance.IndexAfter(envs, s.Cursor())
 		rows, err := conformance.FlushedRows(s)
 		if errors.Is(err, projections.ErrNotReady) { // the power was cut in the middle of an envelope
-			if err := s.Fold(envs[at : at+1]); err != nil {
+			if err := s.Fold(envs[next : next+1]); err != nil {
 				return err
 			}
-			at++
+			next++
 			rows, err = conformance.FlushedRows(s)
 		}
+
 		switch {
 		case err != nil:
 			return err
-		case at == 30 && rows.Diff(damaged) == "":
-			seen["before"]++
-		case rows.Diff(foldStraight(t, envs[:at])) == "":
-			seen["after"]++
+		case next == 30 && rows.Diff(damaged) == "":
+			cutCounts["before"]++
+		case rows.Diff(foldStraight(t, envs[:next])) == "":
+			cutCounts["after"]++
 		default:
-			return errors.New("neither before nor after: " + rows.Diff(damaged))
+			return errors.New("the rows are neither those before the repair nor those after it; compared with those before: " +
+				rows.Diff(damaged))
 		}
 		return nil
 	}}
+
 	s = storetest.OpenTally(t, store.Options{FS: errorfs.Wrap(disk, cuts), Bounds: store.Bounds{FlushBytes: 8 << 10}})
-	if n, err := repairAll(t, s, repaired); err != nil || n == 0 {
-		t.Fatalf("got %d repaired rows, error %v, want some", n, err)
+	n, err := repairAll(t, s, repaired)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n == 0 {
+		t.Fatal("got no repaired rows, want some")
 	}
 	conformance.Fold(t, s, envs[30:40])
 	conformance.RowsOf(t, s)
 	conformance.Close(t, s)
-	if t.Logf("%v", seen); seen["before"] == 0 || seen["after"] == 0 {
-		t.Errorf("got cuts %v, want some before and some after the repair", seen)
+
+	t.Logf("power cuts before and after the repair: %v", cutCounts)
+	if cutCounts["before"] == 0 || cutCounts["after"] == 0 {
+		t.Errorf("got cuts %v, want some before and some after the repair", cutCounts)
 	}
 }
 

@@ -24,9 +24,10 @@ func TestResumeInsideEnvelope(t *testing.T) {
 		{Kind: events.Served, User: "ann", Items: items},
 		storetest.Follow("ann", "cid"),
 	})
-	fs := vfs.NewCrashableMem()
+
 	// When the fold reaches the third event, it has written about ten memtables, in several
 	// commits. The first flush has some of them, so it ends inside the second event.
+	fs := vfs.NewCrashableMem()
 	flushed := make(chan struct{}, 1000)
 	var crashed *vfs.MemFS
 	observed := &observedTally{tally.New(), func() {}}
@@ -39,6 +40,7 @@ func TestResumeInsideEnvelope(t *testing.T) {
 		<-flushed
 		crashed = fs.CrashClone(vfs.CrashCloneCfg{})
 	}
+
 	s, err := store.Open(store.Options{
 		FS: fs, Dir: "data", Projection: observed, Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 4 << 10},
 		Listener: store.Listener{Flushed: func(store.FlushInfo) { flushed <- struct{}{} }},

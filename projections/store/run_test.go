@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// startRun runs a store until the returned function is called, which returns what Run returned.
+// startRun runs a store until the returned function is called, which returns what Run has returned.
 func startRun(t *testing.T, s *store.Store, log *storetest.Log) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -51,6 +52,7 @@ func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	if st := s.Status(); st.State != store.Starting {
 		t.Errorf("got state %s before Run, want starting", st.State)
 	}
+
 	stop := startRun(t, s, log)
 	if err := s.WaitFor(t.Context(), envs[199].Seq()); err != nil {
 		t.Fatal(err)
@@ -61,9 +63,11 @@ func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := openView(t, s).Cursor(); c != env.Cursor {
-			t.Fatalf("at %+v, want %+v", c, env.Cursor)
+			t.Fatalf("position of a view: got %+v, want %+v", c, env.Cursor)
 		}
 	}
+
+	// After Run, the store stays where it is and can be read.
 	if err := stop(); err != nil {
 		t.Fatalf("end of the context: Run returned %v, want nil", err)
 	}
@@ -73,7 +77,7 @@ func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	if err := s.WaitFor(t.Context(), envs[299].Seq()); err != nil {
 		t.Errorf("wait for a visible position after the end of Run: got error %v, want none", err)
 	}
-	openView(t, s) // rows are shown until the store is closed
+	openView(t, s) // rows can be read until the store is closed
 
 	// A second Run continues at the position of the first.
 	log.Append(envs[300:]...)
@@ -86,15 +90,22 @@ func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+
 	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "followed")
-	if states.String() != "catching_up ready stopped catching_up ready stopped" {
-		t.Errorf("got states %s", states)
+	const wantStates = "catching_up ready stopped catching_up ready stopped"
+	if states.String() != wantStates {
+		t.Errorf("got states %s, want %s", states, wantStates)
 	}
-	if log.Open != 0 || len(log.From) != 2 || log.From[0] != (events.Cursor{}) || log.From[1] != envs[299].Cursor {
-		t.Errorf("got %d open subscriptions from %+v, want none open, from the start and from %+v", log.Open, log.From, envs[299].Cursor)
+	if log.Open != 0 {
+		t.Errorf("got %d open subscriptions, want none", log.Open)
+	}
+	if want := []events.Cursor{{}, envs[299].Cursor}; !slices.Equal(log.From, want) {
+		t.Errorf("got subscriptions from %+v, want %+v", log.From, want)
 	}
 }
 
+// TestStoreOfEmptyLogIsReadyAtOnce checks that a store without anything to fold becomes ready and
+// has no lag.
 func TestStoreOfEmptyLogIsReadyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := storetest.OpenTally(t, store.Options{})
@@ -135,30 +146,35 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 		envs := tally.History(5, 100)
 		log := storetest.NewLog(envs[:60]...)
 		s := storetest.OpenTally(t, store.Options{})
-		var seen []string
+
+		var reads []string // the position and state before each read
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			done <- s.Run(ctx, func(from events.Cursor) (store.Subscription, error) {
 				sub, err := log.Subscribe(from)
 				return &growingSubscription{Subscription: sub, beforeNext: func(at uint64) {
-					seen = append(seen, fmt.Sprint(at, " ", s.Status().State))
+					reads = append(reads, fmt.Sprint(at, " ", s.Status().State))
 				}}, err
 			})
 		}()
+
+		// Run reads what the log has, and then what is appended.
 		synctest.Wait()
 		log.Append(envs[60:]...)
 		synctest.Wait()
 		if st := s.Status(); st.Behind != envs[99].Seq() {
 			t.Errorf("got %d behind at %d, want %d behind", st.Behind, st.Cursor.Seq, envs[99].Seq())
 		}
+
 		cancel()
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
+
 		want := fmt.Sprintf("0 catching_up, %d catching_up, %d ready, %d ready", envs[49].Seq(), envs[59].Seq(), envs[99].Seq())
-		if got := strings.Join(seen, ", "); got != want {
-			t.Errorf("%s, want %s", got, want)
+		if got := strings.Join(reads, ", "); got != want {
+			t.Errorf("got the reads %s, want %s", got, want)
 		}
 	})
 }
@@ -173,6 +189,7 @@ func TestNotReadyInsideEvent(t *testing.T) {
 	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
 		t.Errorf("view inside an event: got error %v, want %v", err, projections.ErrNotReady)
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := s.WaitFor(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
@@ -181,6 +198,8 @@ func TestNotReadyInsideEvent(t *testing.T) {
 	if st := s.Status(); st.State == store.Ready {
 		t.Errorf("got status %+v, want another state than ready", st)
 	}
+
+	// The rest of the event makes the store ready.
 	log.Append(envs[1:]...)
 	if err := s.WaitFor(t.Context(), envs[2].Seq()); err != nil {
 		t.Fatal(err)
@@ -203,24 +222,34 @@ func TestRunFlushesInTime(t *testing.T) {
 			Flushed: func(store.FlushInfo) { flushes.Add(1) },
 		}})
 		stop := startRun(t, s, log)
-		check := func(after time.Duration, seq uint64, n int64) {
+
+		// check waits, and then checks which position is on disk after how many flushes.
+		check := func(after time.Duration, wantSeq uint64, wantFlushes int64) {
 			t.Helper()
 			time.Sleep(after) //nolint:forbidigo // the clock is synctest's
 			synctest.Wait()
-			if got, f := s.Status().Flushed.Seq, flushes.Load(); got != seq || f != n {
-				t.Errorf("position %d is on disk after %d flushes, want %d after %d", got, f, seq, n)
+			seq, n := s.Status().Flushed.Seq, flushes.Load()
+			if seq != wantSeq || n != wantFlushes {
+				t.Errorf("position %d is on disk after %d flushes, want %d after %d", seq, n, wantSeq, wantFlushes)
 			}
 		}
+
 		check(61*time.Second, 0, 1) // the fingerprint
+
 		check(time.Hour, 0, 1)
+		// A row is flushed within a minute.
 		log.Append(envs[0])
 		check(59*time.Second, 0, 1)
 		check(2*time.Second, 1, 2)
+
+		// A position without rows is flushed within ten minutes.
 		log.Append(envs[1])
 		check(5*time.Minute, 1, 2)
 		log.Append(envs[2])
 		check(6*time.Minute, 3, 3)
 		check(time.Hour, 3, 3)
+
+		// After that, rows are flushed within a minute again.
 		log.Append(envs[3])
 		check(2*time.Minute, 4, 4)
 		if err := stop(); err != nil {
@@ -238,9 +267,11 @@ func TestPositionIsFlushedAfterManyEnvelopes(t *testing.T) {
 		log := storetest.NewLog(envs...)
 		s := storetest.OpenTally(t, store.Options{Bounds: store.Bounds{FlushEnvelopes: 3, FlushEvery: time.Second}})
 		stop := startRun(t, s, log)
+
+		// One more envelope makes the store check again whether to flush.
 		time.Sleep(3 * time.Second) //nolint:forbidigo // the clock is synctest's
 		synctest.Wait()
-		log.Append(storetest.Envelopes(unread, unread, unread, unread, unread, unread)[5]) // to look again
+		log.Append(storetest.Envelopes(unread, unread, unread, unread, unread, unread)[5])
 		synctest.Wait()
 		if got := s.Status().Flushed.Seq; got != 5 {
 			t.Errorf("got flushed position %d, want 5", got)
@@ -251,8 +282,10 @@ func TestPositionIsFlushedAfterManyEnvelopes(t *testing.T) {
 	})
 }
 
+// TestRunReturnsErrorOfFoldOrLog checks that Run, and every caller that waits, gets the error that
+// stopped the projection.
 func TestRunReturnsErrorOfFoldOrLog(t *testing.T) {
-	boom := errors.New("boom")
+	logError := errors.New("the log failed")
 	envs := storetest.Follows(4)
 	for name, test := range map[string]struct {
 		sabotage func(p *tally.Tally, l *storetest.Log)
@@ -260,23 +293,31 @@ func TestRunReturnsErrorOfFoldOrLog(t *testing.T) {
 		seq      uint64
 	}{
 		"fold":      {func(p *tally.Tally, _ *storetest.Log) { p.FailAt = 3 }, tally.ErrFails, 2},
-		"subscribe": {func(_ *tally.Tally, l *storetest.Log) { l.Err = boom }, boom, 0},
+		"subscribe": {func(_ *tally.Tally, l *storetest.Log) { l.Err = logError }, logError, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, log := tally.New(), storetest.NewLog(envs...)
+			p := tally.New()
+			log := storetest.NewLog(envs...)
 			log.Most = 1
 			test.sabotage(p, log)
+
 			s := storetest.OpenTally(t, store.Options{Projection: p})
 			err := s.Run(t.Context(), log.Subscribe)
 			if !errors.Is(err, test.want) || !errors.Is(err, projections.ErrStopped) {
-				t.Fatalf("%v, want %v", err, test.want)
+				t.Fatalf("run: got error %v, want one that is %v and %v", err, test.want, projections.ErrStopped)
 			}
 			if err := s.WaitFor(t.Context(), 4); !errors.Is(err, test.want) {
 				t.Errorf("wait: got error %v, want %v", err, test.want)
 			}
 			st := s.Status()
-			if st.State != store.Failed || !errors.Is(st.Error, test.want) || st.Cursor.Seq != test.seq || log.Open != 0 {
-				t.Errorf("got status %+v and %d open subscriptions, want state failed at %d and none", st, log.Open, test.seq)
+			if st.State != store.Failed || !errors.Is(st.Error, test.want) {
+				t.Errorf("got status %+v, want state failed with %v", st, test.want)
+			}
+			if st.Cursor.Seq != test.seq {
+				t.Errorf("got position %d, want %d", st.Cursor.Seq, test.seq)
+			}
+			if log.Open != 0 {
+				t.Errorf("got %d open subscriptions, want none", log.Open)
 			}
 		})
 	}
@@ -285,21 +326,23 @@ func TestRunReturnsErrorOfFoldOrLog(t *testing.T) {
 // TestFailingLogReleasesWaiters checks that an error of the log stops a projection that waits for
 // envelopes, and every caller that waits for a position.
 func TestFailingLogReleasesWaiters(t *testing.T) {
-	boom := errors.New("boom")
+	logError := errors.New("the log failed")
 	log := storetest.NewLog(storetest.Follows(1)...)
 	s := storetest.OpenTally(t, store.Options{})
 	done := make(chan error)
 	go func() { done <- s.Run(t.Context(), log.Subscribe) }()
 	waited := make(chan error)
 	go func() { waited <- s.WaitFor(t.Context(), 2) }()
+
 	if err := s.WaitFor(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	log.Fail(boom)
-	if err := <-done; !errors.Is(err, boom) {
-		t.Errorf("run: got error %v, want %v", err, boom)
+
+	log.Fail(logError)
+	if err := <-done; !errors.Is(err, logError) {
+		t.Errorf("run: got error %v, want %v", err, logError)
 	}
-	if err := <-waited; !errors.Is(err, boom) {
-		t.Errorf("wait: got error %v, want %v", err, boom)
+	if err := <-waited; !errors.Is(err, logError) {
+		t.Errorf("wait: got error %v, want %v", err, logError)
 	}
 }

@@ -12,12 +12,15 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
+// TestWaitForReturnsWhenVisible checks that a call of WaitFor ends once its position is visible,
+// and not when other calls end.
 func TestWaitForReturnsWhenVisible(t *testing.T) {
 	envs := storetest.Follows(40)
 	s := storetest.OpenTally(t, store.Options{})
 	if err := s.WaitFor(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
+
 	var wg sync.WaitGroup
 	cancelled, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -40,14 +43,15 @@ func TestWaitForReturnsWhenVisible(t *testing.T) {
 				}
 			})
 		}
+		// Callers whose contexts end, in any order, do not disturb the others.
 		wg.Go(func() {
-			// Callers whose contexts end, in any order, do not disturb the others.
 			err := s.WaitFor(cancelled, env.Seq()+100*uint64(i%2))
 			if i%2 == 1 && !errors.Is(err, context.Canceled) {
 				t.Errorf("wait with an ended context: got error %v, want %v", err, context.Canceled)
 			}
 		})
 	}
+
 	for i, env := range envs {
 		if i == 20 {
 			cancel()
@@ -59,19 +63,23 @@ func TestWaitForReturnsWhenVisible(t *testing.T) {
 	wg.Wait()
 }
 
+// TestWaitForEndsWithItsContext checks that WaitFor ends with its context, but reports a visible
+// position even then.
 func TestWaitForEndsWithItsContext(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := s.WaitFor(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
+		t.Errorf("wait with an ended context: got error %v, want %v", err, context.DeadlineExceeded)
 	}
+
 	// A position that is visible is reported even if the context has ended.
 	if err := s.WaitFor(ctx, 0); err != nil {
-		t.Error(err)
+		t.Errorf("wait for a visible position with an ended context: got error %v, want none", err)
 	}
 }
 
+// TestStateNames checks the name of a state, and that of a number that is no state.
 func TestStateNames(t *testing.T) {
 	if store.CatchingUp.String() != "catching_up" || store.State(9).String() != "state_9" {
 		t.Errorf("got names %s and %s, want catching_up and state_9", store.CatchingUp, store.State(9))

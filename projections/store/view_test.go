@@ -31,13 +31,18 @@ func openView(t testing.TB, s *store.Store) *projections.View {
 	return v
 }
 
+// TestViewReadsRowsInOrder checks that iterators show rows in order, within their bounds and after
+// a seek, and that Get has the same values.
 func TestViewReadsRowsInOrder(t *testing.T) {
 	envs := storetest.Follows(10)
 	s := storetest.OpenTally(t, store.Options{})
 	if err := s.Fold(envs); err != nil {
 		t.Fatal(err)
 	}
+
 	v := openView(t, s)
+
+	// An iterator over everything shows each row once, with the value that Get returns.
 	var keys [][]byte
 	all := v.Iter(nil, nil)
 	for all.Next() {
@@ -48,14 +53,16 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 		}
 	}
 	if all.Next() {
-		t.Error("Next returned true after the last row")
+		t.Error("Next after the last row: got true, want false")
 	}
 	if err := errors.Join(all.Close(), all.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := v.Get([]byte("none")); ok || err != nil {
-		t.Errorf("missing row: got %v, error %v, want neither", ok, err)
+		t.Errorf("missing row: got a row: %v, error %v, want neither", ok, err)
 	}
+
+	// An iterator with bounds shows the rows from the lower bound up to the upper one.
 	it := v.Iter(keys[2], keys[8])
 	defer func() {
 		if err := it.Close(); err != nil {
@@ -63,23 +70,35 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 		}
 	}()
 	for i := 2; i < 8; i++ {
-		if !it.Next() || !bytes.Equal(it.Key(), keys[i]) {
-			t.Fatalf("row %d is %x, want %x", i, it.Key(), keys[i])
+		if !it.Next() {
+			t.Fatalf("got no row %d, want %x", i, keys[i])
+		}
+		if !bytes.Equal(it.Key(), keys[i]) {
+			t.Fatalf("got row %d with key %x, want %x", i, it.Key(), keys[i])
 		}
 	}
 	if it.Next() {
-		t.Error("the iterator shows a row at the upper bound")
+		t.Errorf("got the row %x at or above the upper bound %x, want none", it.Key(), keys[8])
 	}
+
+	// SeekGE goes to the first row at or after a key, within the bounds.
 	for _, test := range []struct {
-		to   []byte
-		want []byte
+		target []byte
+		want   []byte
 	}{{keys[5], keys[5]}, {keys[0], keys[2]}, {append(bytes.Clone(keys[5]), 0), keys[6]}, {keys[8], nil}} {
-		if ok := it.SeekGE(test.to); ok != (test.want != nil) || (ok && !bytes.Equal(it.Key(), test.want)) {
-			t.Errorf("seek %x: %v, want %x", test.to, ok, test.want)
+		ok := it.SeekGE(test.target)
+		if ok != (test.want != nil) {
+			t.Errorf("seek %x: got a row: %v, want %x", test.target, ok, test.want)
+		}
+		if ok && !bytes.Equal(it.Key(), test.want) {
+			t.Errorf("seek %x: got %x, want %x", test.target, it.Key(), test.want)
 		}
 	}
-	if !it.SeekGE(keys[3]) || !it.Next() || !bytes.Equal(it.Key(), keys[4]) {
-		t.Error("Next after SeekGE does not show the next row")
+	if !it.SeekGE(keys[3]) || !it.Next() {
+		t.Fatalf("SeekGE to %x and Next: got no row, want %x", keys[3], keys[4])
+	}
+	if !bytes.Equal(it.Key(), keys[4]) {
+		t.Errorf("SeekGE to %x and Next: got %x, want %x", keys[3], it.Key(), keys[4])
 	}
 }
 
@@ -92,17 +111,22 @@ func TestViewKeepsItsPosition(t *testing.T) {
 	if old.Cursor() != (events.Cursor{}) {
 		t.Errorf("empty store: got position %+v, want the zero cursor", old.Cursor())
 	}
+
 	for _, env := range envs {
 		if err := s.Fold([]*events.Envelope{env}); err != nil {
 			t.Fatal(err)
 		}
 		if now := openView(t, s); now.Cursor() != env.Cursor {
-			t.Errorf("at %+v, want %+v", now.Cursor(), env.Cursor)
+			t.Errorf("position of a new view: got %+v, want %+v", now.Cursor(), env.Cursor)
 		}
 	}
-	if it := old.Iter(projections.AppendPrefix(nil, 0, 0x10), projections.AppendPrefix(nil, projections.StoreShard, 0)); it.Next() {
-		t.Error("a view shows rows that were folded later")
-	} else if err := it.Close(); err != nil {
+
+	// The first view still has no rows of the projection.
+	it := old.Iter(projections.AppendPrefix(nil, 0, 0x10), projections.AppendPrefix(nil, projections.StoreShard, 0))
+	if it.Next() {
+		t.Errorf("a view of the empty store: got the row %x, want none", it.Key())
+	}
+	if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -116,22 +140,28 @@ func TestViewsWhileFoldingAreConsistent(t *testing.T) {
 	}
 	envs := tally.History(11, n)
 	s := storetest.OpenTally(t, store.Options{Bounds: store.Bounds{BatchBytes: 100, FlushBytes: 64 << 10}})
+
+	// Three readers check views until the fold is done.
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			last, rounds := uint64(0), 0
-			for ; ; rounds++ {
+			last := uint64(0)
+			for rounds := 0; ; rounds++ {
 				seq, err := checkCounts(s)
-				if err != nil || seq < last {
-					t.Errorf("got position %d after %d, error %v", seq, last, err)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if seq < last {
+					t.Errorf("got position %d after %d, want positions that only rise", seq, last)
 					return
 				}
 				last = seq
 				select {
 				case <-done:
 					if last != envs[n-1].Seq() && rounds > 0 {
-						continue // one more round must see the end
+						continue // the next round must see the last position
 					}
 					return
 				default:
@@ -139,12 +169,14 @@ func TestViewsWhileFoldingAreConsistent(t *testing.T) {
 			}
 		})
 	}
+
 	for rest := envs; len(rest) > 0; rest = rest[min(3, len(rest)):] {
 		if err := s.Fold(rest[:min(3, len(rest))]); err != nil {
 			t.Error(err)
 			break
 		}
 	}
+
 	close(done)
 	wg.Wait()
 }
@@ -156,6 +188,7 @@ func checkCounts(s *store.Store) (seq uint64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+
 	for _, user := range []string{"ann", "bob", "7", "10"} {
 		edges := tally.EdgePrefix(user)
 		it := v.Iter(edges, projections.PrefixEnd(edges))
@@ -170,17 +203,18 @@ func checkCounts(s *store.Store) (seq uint64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if ok {
-			if got := binary.BigEndian.Uint64(count); got != n {
-				return 0, fmt.Errorf("%s: count %d, %d edges at %d", user, got, n, v.Cursor().Seq)
-			}
-		} else if n != 0 {
-			return 0, fmt.Errorf("%s: no count, %d edges at %d", user, n, v.Cursor().Seq)
+		switch {
+		case ok && binary.BigEndian.Uint64(count) != n:
+			return 0, fmt.Errorf("%s at %d: got count %d, want the %d edges", user, v.Cursor().Seq, binary.BigEndian.Uint64(count), n)
+		case !ok && n != 0:
+			return 0, fmt.Errorf("%s at %d: got no count, want the %d edges", user, v.Cursor().Seq, n)
 		}
 	}
 	return v.Cursor().Seq, nil
 }
 
+// TestViewWithOpenIteratorReportsIt checks that closing a view with an open iterator returns an
+// error, and that the view can be closed once the iterator is.
 func TestViewWithOpenIteratorReportsIt(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	v, err := s.View()
@@ -203,15 +237,18 @@ func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 	if err := errors.Join(s.Fold(storetest.Follows(3)), s.Flush()); err != nil {
 		t.Fatal(err)
 	}
+
+	// Leave iterators of a view open.
 	v, err := s.View()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
 		if it := v.Iter(nil, nil); !it.Next() {
-			t.Fatal(it.Close())
+			t.Fatalf("got no row from an iterator, want one; closing it returned %v", it.Close())
 		}
 	}
+
 	if err := v.Close(); err == nil {
 		t.Error("close of a view with open iterators: got no error, want one")
 	}
@@ -220,17 +257,21 @@ func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 	}
 }
 
+// TestClosedStoreWaitsForViewsAndRefusesCalls checks that Close waits until views are closed, and
+// that a closed store refuses calls.
 func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	v, err := s.View()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	if err := s.WaitFor(t.Context(), 5); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("wait: got error %v, want %v", err, projections.ErrClosed)
 	}
+
 	// Close waits for the view, which can be read until then.
 	if _, _, err := v.Get([]byte("none")); err != nil {
 		t.Error(err)
@@ -246,6 +287,8 @@ func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
+
+	// The store is closed now and refuses every call.
 	if _, err := s.View(); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("view: got error %v, want %v", err, projections.ErrClosed)
 	}
@@ -266,11 +309,14 @@ func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
 	}
 }
 
+// TestReadOnlyStoreIsReadAndNotChanged checks that a store that is opened only for reading answers,
+// and refuses to fold.
 func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	opts := store.Options{FS: vfs.NewMem(), Dir: "data", Projection: tally.New(), ReadOnly: true}
 	if _, err := store.Open(opts); !errors.Is(err, projections.ErrNoStore) {
 		t.Fatalf("open without a store: got error %v, want %v", err, projections.ErrNoStore)
 	}
+
 	opts.ReadOnly = false
 	s := storetest.OpenTally(t, opts)
 	if err := s.Fold(storetest.Follows(2)); err != nil {
@@ -279,10 +325,11 @@ func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	opts.ReadOnly = true
 	s = storetest.OpenTally(t, opts)
 	if c := s.Status().Cursor; c.Seq != 2 {
-		t.Errorf("got position %+v, want 2", c)
+		t.Errorf("got position %+v, want sequence 2", c)
 	}
 	if err := s.Fold(storetest.Follows(3)); !errors.Is(err, projections.ErrStopped) {
 		t.Errorf("fold: got error %v, want %v", err, projections.ErrStopped)
@@ -293,6 +340,7 @@ func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	// Settings decide what is folded, but not how rows are read. The version decides both.
 	opts.Projection = &tally.Tally{Copies: 1}
 	if s, err := store.Open(opts); err != nil {
@@ -300,6 +348,8 @@ func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	} else if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+
+	// A store of another version cannot be read.
 	opts.Projection = laterVersion{tally.New()}
 	if _, err := store.Open(opts); !errors.Is(err, projections.ErrFingerprint) {
 		t.Errorf("later version: got error %v, want %v", err, projections.ErrFingerprint)
@@ -311,23 +361,23 @@ type laterVersion struct{ *tally.Tally }
 
 func (laterVersion) Version() uint32 { return 2 }
 
+// TestHighestGenerationIsOpened checks that a store without a given generation opens the highest
+// one.
 func TestHighestGenerationIsOpened(t *testing.T) {
 	fs := vfs.NewMem()
-	for _, g := range []uint32{0, 3, 2, 0} {
-		want := g
-		if g == 0 {
-			want = 1
-		}
-		s := storetest.OpenTally(t, store.Options{FS: fs, Generation: g})
-		if st := s.Status(); st.Generation != want && (g != 0 || st.Generation != 3) {
-			t.Errorf("got generation %d, want %d", st.Generation, want)
+	// Generation 0 stands for the highest one, which is 1 in an empty directory, and 3 at the end.
+	for _, test := range []struct{ open, want uint32 }{{0, 1}, {3, 3}, {2, 2}, {0, 3}} {
+		s := storetest.OpenTally(t, store.Options{FS: fs, Generation: test.open})
+		if st := s.Status(); st.Generation != test.want {
+			t.Errorf("open generation %d: got %d, want %d", test.open, st.Generation, test.want)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	if st := s.Status(); st.Generation != 3 || s.Dir() != "data/tally/000003" {
-		t.Errorf("generation %d in %s, want the highest", st.Generation, s.Dir())
+		t.Errorf("got generation %d in %s, want generation 3 in data/tally/000003", st.Generation, s.Dir())
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// readAndCloseView returns the rows of a view but the checkpoint, and closes it.
+// readAndCloseView returns all rows of a view except the checkpoint, and closes the view.
 func readAndCloseView(t testing.TB, v *projections.View) (rows conformance.Rows) {
 	t.Helper()
 	it := v.Iter(nil, nil)
@@ -41,8 +41,10 @@ func TestViewAtShowsExactlyItsPosition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := storetest.OpenTally(t, store.Options{Bounds: bounds})
+
+				// Calls wait for positions, some of which have no envelope.
 				var wg sync.WaitGroup
-				for seq := uint64(1); seq <= envs[len(envs)-1].Seq(); seq += 7 { // some have no envelope
+				for seq := uint64(1); seq <= envs[len(envs)-1].Seq(); seq += 7 {
 					wg.Go(func() {
 						v, err := s.ViewAt(t.Context(), seq)
 						if err != nil {
@@ -57,6 +59,7 @@ func TestViewAtShowsExactlyItsPosition(t *testing.T) {
 						readAndCloseView(t, v).MustEqual(t, slices.DeleteFunc(want, isCheckpoint), "at %d", seq)
 					})
 				}
+
 				synctest.Wait()
 				conformance.Fold(t, s, envs[:50])
 				conformance.Fold(t, s, envs[50:])
@@ -66,19 +69,25 @@ func TestViewAtShowsExactlyItsPosition(t *testing.T) {
 	}
 }
 
+// TestViewAtOfPresentPositionDoesNotWait checks that ViewAt returns a view at once of the present
+// position, and an error for an earlier one.
 func TestViewAtOfPresentPositionDoesNotWait(t *testing.T) {
 	envs := storetest.Follows(20)
 	s := storetest.OpenTally(t, store.Options{})
 	conformance.Fold(t, s, envs[:10])
 	v, err := s.ViewAt(t.Context(), 10)
-	if err != nil || v.Cursor() != envs[9].Cursor {
-		t.Fatalf("got view %v, error %v, want a view at 10", v, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Cursor() != envs[9].Cursor {
+		t.Errorf("got a view at %+v, want %+v", v.Cursor(), envs[9].Cursor)
 	}
 	if err := v.Close(); err != nil {
 		t.Error(err)
 	}
+
 	if _, err := s.ViewAt(t.Context(), 9); !errors.Is(err, projections.ErrPositionPassed) {
-		t.Error(err)
+		t.Errorf("view at an earlier position: got error %v, want %v", err, projections.ErrPositionPassed)
 	}
 }
 
@@ -91,30 +100,37 @@ func TestViewAtThatFailsLeavesNoView(t *testing.T) {
 		s := storetest.OpenTally(t, store.Options{FS: fs})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		expect := func(ctx context.Context, seq uint64, want error) {
+
+		// expectError starts a call of ViewAt that must end with the error.
+		expectError := func(ctx context.Context, seq uint64, want error) {
 			wg.Go(func() {
 				v, err := s.ViewAt(ctx, seq)
 				if v != nil || !errors.Is(err, want) {
-					t.Errorf("at %d: %v, not %v", seq, err, want)
+					t.Errorf("view at %d: got view %v, error %v, want no view and %v", seq, v, err, want)
 				}
 			})
 		}
-		expect(ctx, 30, context.Canceled)
+
+		// The context ends.
+		expectError(ctx, 30, context.Canceled)
 		synctest.Wait()
 		cancel()
 		wg.Wait()
-		expect(t.Context(), 31, projections.ErrClosed)
+
+		// The store is closed.
+		expectError(t.Context(), 31, projections.ErrClosed)
 		conformance.Fold(t, s, envs)
 		synctest.Wait()
 		conformance.Close(t, s)
 		wg.Wait()
 
+		// The fold fails.
 		s = storetest.OpenTally(t, store.Options{FS: fs, Projection: &tally.Tally{Copies: 5, Chunk: 7, FailAt: 21}})
-		expect(t.Context(), 32, tally.ErrFails)
+		expectError(t.Context(), 32, tally.ErrFails)
 		synctest.Wait()
 		more := storetest.Follows(21)
 		if err := s.Fold(more[20:]); !errors.Is(err, tally.ErrFails) {
-			t.Error(err)
+			t.Errorf("fold: got error %v, want %v", err, tally.ErrFails)
 		}
 		wg.Wait()
 	})
@@ -127,6 +143,7 @@ func TestViewAtFailsAfterRunHasEnded(t *testing.T) {
 		log := storetest.NewLog(storetest.Follows(5)...)
 		s := storetest.OpenTally(t, store.Options{})
 		stop := startRun(t, s, log)
+
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if v, err := s.ViewAt(t.Context(), 6); !errors.Is(err, projections.ErrStopped) {
@@ -138,9 +155,11 @@ func TestViewAtFailsAfterRunHasEnded(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
+
 		if _, err := s.ViewAt(t.Context(), 6); !errors.Is(err, projections.ErrStopped) {
-			t.Error(err)
+			t.Errorf("view after Run has ended: got error %v, want %v", err, projections.ErrStopped)
 		}
+
 		v, err := s.ViewAt(t.Context(), 5)
 		if err != nil {
 			t.Fatal(err)
