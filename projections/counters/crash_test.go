@@ -26,38 +26,41 @@ func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 				pins = append(pins, newPinCreated("ann", fmt.Sprint(n), "art", item))
 				plays = append(plays, events.Event{Kind: events.Reacted, User: "ann", Item: item})
 			}
+
 			history := [][]events.Event{pins, plays}
 			for n := range 8 {
 				history = append(history, []events.Event{newItemScored("8", int64(n)), newItemScored("9", int64(-n))})
 			}
 			history = append(history, []events.Event{end}, []events.Event{{Kind: events.Played, User: "bob", Item: "9"}})
+
 			counts := conformance.CheckCrashes(t, func() projections.Projection { return New(DefaultSettings()) },
 				envelopes(history, len(history)-2), store.Bounds{BatchBytes: 4 << 10, FlushBytes: 32 << 10})
 			if counts.ImagesInsideEnvelope == 0 {
-				t.Errorf("expected a crash inside an event, got %+v", counts)
+				t.Errorf("got %+v, want a crash inside an envelope", counts)
 			}
 		})
 	}
 }
 
-// envelopes makes an envelope of each list of events. Before one of them more than an hour passes.
+// envelopes makes an envelope of each list of events. More than an hour passes before the one with
+// the index late.
 func envelopes(lists [][]events.Event, late int) (envs []*events.Envelope) {
-	at := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}
+	cursor := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}
 	for i, list := range lists {
-		at.Seq++
+		cursor.Seq++
 		if i == late {
-			at.LastTime += SessionLifetime + 1
+			cursor.LastTime += SessionLifetime + 1
 		}
 		env := &events.Envelope{}
 		for slot, ev := range list {
-			at.LastTime++
-			ev.Seq = at.Seq
+			cursor.LastTime++
+			ev.Seq = cursor.Seq
 			ev.Slot = uint16(slot)
-			ev.Time = at.LastTime
+			ev.Time = cursor.LastTime
 			env.Events = append(env.Events, ev)
 			env.Kinds |= events.Kinds(ev.Kind)
 		}
-		env.Cursor = at
+		env.Cursor = cursor
 		envs = append(envs, env)
 	}
 	return envs

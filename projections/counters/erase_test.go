@@ -13,15 +13,21 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// longIDs are ids of every form for the users of generated histories, whose own are too short to be
-// looked for in rows.
+// longIDs maps the users of generated histories to ids of every form that are long enough to be
+// searched for in rows.
 var longIDs = map[string]string{
-	"": "", "ann": "raw-user-one", "7": "8877665544332211001", "10": "9988776655443322110", "007": "007-raw-user", "bob": "raw-user-two",
+	"":    "",
+	"ann": "raw-user-one",
+	"7":   "8877665544332211001",
+	"10":  "9988776655443322110",
+	"007": "007-raw-user",
+	"bob": "raw-user-two",
+
 	"6ba7b810-9dad-11d1-80b4-00c04fd430c8": "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
 }
 
 // deleteUserAndReimport gives the users of a history long ids, deletes one of them at its end, and
-// lets the imports come again, at offsets that are new.
+// repeats the imports at new offsets.
 func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Event, victim string) {
 	for i := range history {
 		ev := &history[i]
@@ -35,19 +41,21 @@ func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Eve
 			ev.Encoded = read.Encoded
 		}
 	}
+
 	envs := histories.Envelopes(history)
 	seq := envs[len(envs)-1].Seq()
-	at := envs[len(envs)-1].Cursor.LastTime
+	now := envs[len(envs)-1].Cursor.LastTime
 	add := func(ev events.Event) {
 		seq++
-		at++
+		now++
 		if !ev.Backfill {
-			ev.Time = at
+			ev.Time = now
 		}
 		ev.Seq = seq
 		ev.Slot = 0
 		history = append(history, ev)
 	}
+
 	victim = longIDs[rapid.SampledFrom([]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}).Draw(t, "deleted")]
 	n := len(history)
 	add(events.Event{Kind: events.UserDeleted, User: victim})
@@ -60,7 +68,7 @@ func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Eve
 	return history, victim
 }
 
-// TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the id, whatever
+// TestErasedUserLeavesNoRow checks that, after the deletion of a user, no row has the id, whatever
 // imports bring later (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -76,7 +84,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 	})
 }
 
-// checkNoRowNames looks for the id of a user in all rows, as text and as keys have it.
+// checkNoRowNames checks that no row has the id of a user, neither as text nor as keys encode it.
 func checkNoRowNames(t failer, s *store.Store, user string, history []events.Event) {
 	t.Helper()
 	id := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
@@ -84,7 +92,7 @@ func checkNoRowNames(t failer, s *store.Store, user string, history []events.Eve
 	for key, value := range readRows(t, s) {
 		if has([]byte(key)) || has([]byte(value)) {
 			text, err := projections.Text(DescribeRow([]byte(key), []byte(value)))
-			t.Fatalf("%s was deleted and is named in the row\n%s %v\nafter\n%s", user, text, err, formatHistory(history))
+			t.Fatalf("%s was deleted, want no row with the id, but there is\n%s %v\nafter\n%s", user, text, err, formatHistory(history))
 		}
 	}
 }
@@ -99,6 +107,7 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 		l := newItemLog(t, set)
 		l.s.Close()
 		l.s = openStore(t, set, bounds)
+
 		var all []events.Event
 		for n := range 3000 {
 			item := "item" + string(rune('a'+n%26)) + string(rune('a'+n%7))
@@ -110,33 +119,46 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 				newPinCreated("eve", item, "", item))
 		}
 		all = append(all, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "board1"})
+
 		l.addAll(all)
 		l.add(events.Event{Kind: events.UserDeleted, User: "bob-to-go"})
 		checkNoRowNames(t, l.s, "bob-to-go", nil)
 		rows[i] = readRows(t, l.s)
+
 		v := mustView(t, l.s)
 		q := NewQueries(v)
 		bob, err := q.UserCounts("bob-to-go")
-		if err != nil || bob != (UserCounts{}) {
-			t.Errorf("got counts %+v of the erased user, %v, expected none", bob, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bob != (UserCounts{}) {
+			t.Errorf("got counts %+v of the erased user, want none", bob)
 		}
 		item, err := q.ItemCounts("itemaa")
-		if err != nil || item.Likes != 1 || item.Plays == 0 {
-			t.Errorf("got counts %+v of an item, %v, expected the like of eve and the plays", item, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if item.Likes != 1 || item.Plays == 0 {
+			t.Errorf("got counts %+v of an item, want the like of eve and the plays", item)
 		}
 		eve, err := q.UserCounts("eve")
-		if err != nil || eve.Pins != 182 {
-			t.Errorf("got counts %+v of eve, %v, expected 182 pins", eve, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if eve.Pins != 182 {
+			t.Errorf("got counts %+v of eve, want 182 pins", eve)
 		}
 		if got := readList(t, q, Scope{Owner: "eve"}, 50); len(got) != 182 {
-			t.Errorf("got %d items in the list of eve, expected 182", len(got))
+			t.Errorf("got %d items in the list of eve, want 182", len(got))
 		}
+
 		if err := v.Close(); err != nil {
 			t.Error(err)
 		}
 		l.close()
 	}
+
 	if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
-		t.Errorf("(-rows of the first bounds +rows of the second)\n%s", diff)
+		t.Errorf("the bounds change the rows (-first bounds +second bounds)\n%s", diff)
 	}
 }

@@ -20,7 +20,7 @@ type part struct {
 	q    *Queries
 }
 
-// otherStates answers from all states but the one that runs the query.
+// otherStates is a RemoteLookup that answers from all states but the one that runs the query.
 type otherStates struct {
 	t     failer
 	here  events.Partitions
@@ -45,7 +45,7 @@ func (o *otherStates) queriesOf(home string) *Queries {
 func (o *otherStates) check(err error) {
 	if err != nil {
 		o.t.Helper()
-		o.t.Fatalf("elsewhere: %v", err)
+		o.t.Fatalf("answer of another state: %v", err)
 	}
 }
 
@@ -87,7 +87,7 @@ func (o *otherStates) Candidates(owner string, seq uint64, after []byte, n int) 
 	return parts, true
 }
 
-// drawParts draws how many states there are, and which one or two of them hold each partition.
+// drawParts draws how many states there are, and which one or two of them hold each partition with a home.
 func drawParts(t *rapid.T, homes []string) []events.Partitions {
 	sets := make([]events.Partitions, rapid.IntRange(2, 4).Draw(t, "states"))
 	choice := map[uint8][2]int{}
@@ -97,22 +97,25 @@ func drawParts(t *rapid.T, homes []string) []events.Partitions {
 			choice[p] = [2]int{rapid.IntRange(0, len(sets)-1).Draw(t, "a"), rapid.IntRange(0, len(sets)-1).Draw(t, "b")}
 		}
 	}
+	// Partitions without a home are all in the first state.
 	for p := range events.NumPartitions {
-		for _, i := range choice[uint8(p)] { // those without a home are all in the first
+		for _, i := range choice[uint8(p)] {
 			sets[i].Add(uint8(p))
 		}
 	}
 	return sets
 }
 
-// TestGatheredPagesAreThoseOfOneState demands that, whichever partitions each state holds, one of
-// them that asks the others answers every page as a state with all partitions does.
+// TestGatheredPagesAreThoseOfOneState checks that, whichever partitions each state holds, one of them
+// that asks the others answers every page as a state with all partitions does.
 func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := drawSizes(t)
 		want := model.New(history)
 		users := append(want.Users(), "stranger")
+
+		// Fold the history into each state, and last into one with all partitions.
 		sets := drawParts(t, append(itemsIn(history), users...))
 		all := events.AllPartitions()
 		var parts []part
@@ -130,8 +133,10 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 			parts = append(parts, part{held, set.query(v)})
 		}
 		whole := parts[len(sets)].q
-		// asking is a state that holds a home, and asks the others; the first for everybody's.
-		asking := func(home string) *Queries {
+
+		// queriesAt returns queries of a state that holds a home, and that asks the others. For
+		// everybody's list, which has no home, it is the first state.
+		queriesAt := func(home string) *Queries {
 			for i, held := range sets {
 				if home == "" || held.Has(events.ShardOf(home).Partition()) {
 					rest := append(append([]part{}, parts[:i]...), parts[i+1:len(sets)]...)
@@ -142,60 +147,67 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 			t.Fatalf("no state holds %s", home)
 			return nil
 		}
+
 		size := rapid.IntRange(1, 3).Draw(t, "page size")
 		for _, user := range append(users, "") {
 			if user != "" {
 				for _, kind := range someKinds {
 					expectSamePages(t, "reactions of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 						return result(q.Reactions(context.Background(), user, kind, after, size))
-					}, whole, asking(user))
+					}, whole, queriesAt(user))
 				}
 			}
 			expectSamePages(t, "list of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 				return result(q.Trending(context.Background(), Scope{Owner: user}, after, size))
-			}, whole, asking(user))
+			}, whole, queriesAt(user))
 		}
 		for _, item := range want.Items() {
 			for _, kind := range someKinds {
-				// Any state may be asked who reacted, as the page of a viewer is made where the
-				// viewer is at home.
+				// Any state may be asked who reacted, because the home of the viewer chooses the
+				// state that makes the page.
 				expectSamePages(t, "who reacted to "+item, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 					part, next, err := q.Reactors(context.Background(), item, kind, after, size)
 					return part, next, err
-				}, whole, asking(""))
+				}, whole, queriesAt(""))
 			}
 		}
 		for _, b := range want.BoardsMentioned() {
 			expectSamePages(t, "list of a board of "+b.Owner, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 				return result(q.Trending(context.Background(), Scope{b.Owner, &b.Board}, after, size))
-			}, whole, asking(b.Owner))
+			}, whole, queriesAt(b.Owner))
 		}
 	})
 }
 
+// result returns a page of any type, for expectSamePages.
 func result[T any](page []T, next PageCursor, err error) (any, PageCursor, error) {
 	return page, next, err
 }
 
-// expectSamePages checks that both return the same entries on each page, and the same page cursors.
+// expectSamePages checks that whole and split return the same entries on each page, and the same page cursors.
 func expectSamePages(t failer, name string, page func(*Queries, PageCursor) (any, PageCursor, error), whole, split *Queries) {
 	t.Helper()
 	var after PageCursor
 	for {
 		want, next, err := page(whole, after)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("%s, asked of one state: %v", name, err)
 		}
 		got, gotNext, err := page(split, after)
 		if err != nil {
-			t.Fatalf("%s, asked of several: %v", name, err)
+			t.Fatalf("%s, asked of several states: %v", name, err)
 		}
-		if diff := cmp.Diff(want, got) + cmp.Diff(next, gotNext); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s (-one state +several states):\n%s", name, diff)
 		}
-		if after = next; after == nil {
+		if diff := cmp.Diff(next, gotNext); diff != "" {
+			t.Fatalf("page cursor of %s (-one state +several states):\n%s", name, diff)
+		}
+
+		if next == nil {
 			return
 		}
+		after = next
 	}
 }
 
@@ -204,11 +216,16 @@ func expectSamePages(t failer, name string, page func(*Queries, PageCursor) (any
 func TestMergedReactionsKeepTheLatestTime(t *testing.T) {
 	o := &otherStates{t: t}
 	q := &Queries{remote: reactionParts{o, []ReactionPart{
-		{Items: []ReactedItem{{"a", 3}, {"b", 1}}}, {Items: []ReactedItem{{"a", 2}, {"c", 1}}, More: true},
+		{Items: []ReactedItem{{"a", 3}, {"b", 1}}},
+		{Items: []ReactedItem{{"a", 2}, {"c", 1}}, More: true},
 	}}}
+
 	items, more := q.mergeReactions(ReactionPart{}, "ann", "", nil, 2)
-	if diff := cmp.Diff([]ReactedItem{{"a", 3}, {"b", 1}}, items); diff != "" || !more {
-		t.Errorf("%v: %s", more, diff)
+	if diff := cmp.Diff([]ReactedItem{{"a", 3}, {"b", 1}}, items); diff != "" {
+		t.Errorf("merged items (-want +got):\n%s", diff)
+	}
+	if !more {
+		t.Error("got no further items after the merged page, want more")
 	}
 }
 

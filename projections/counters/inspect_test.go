@@ -11,10 +11,10 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRowDescribesEveryRow describes every row that long histories make, and demands every
-// kind of row about items among them.
+// TestDescribeRowDescribesEveryRow describes every row that long histories make, and checks that
+// every kind of row about items is among them.
 func TestDescribeRowDescribesEveryRow(t *testing.T) {
-	seen := map[string]string{}
+	textByKind := map[string]string{}
 	for seed := range uint64(6) {
 		set := defaultSizes()
 		set.maxPinsByName = int(seed % 3)
@@ -26,31 +26,35 @@ func TestDescribeRowDescribesEveryRow(t *testing.T) {
 		for _, env := range histories.Envelopes(history) {
 			mustFold(t, s, env)
 		}
+
 		for key, value := range readRows(t, s) {
 			text, err := projections.Text(DescribeRow([]byte(key), []byte(value)))
 			if err != nil {
-				t.Errorf("%x = %x: %v", key, value, err)
+				t.Errorf("describe %x = %x: %v", key, value, err)
 				continue
 			}
 			kind := strings.Fields(text)[1]
 			if strings.HasSuffix(text, " by-name") {
 				kind += " by-name"
 			}
-			seen[kind] = text
-			// A key that is cut, or stands in another shard, is none.
-			if _, err := projections.Text(DescribeRow([]byte(key[:len(key)-1]), []byte(value))); !errors.Is(err, projections.ErrCorrupt) {
-				t.Errorf("a cut key of %q is described", text)
+			textByKind[kind] = text
+
+			// A key that is cut, or that is in another shard, cannot be described.
+			cut := []byte(key[:len(key)-1])
+			if _, err := projections.Text(DescribeRow(cut, []byte(value))); !errors.Is(err, projections.ErrCorrupt) {
+				t.Errorf("describe a cut key of %q: got error %v, want %v", text, err, projections.ErrCorrupt)
 			}
 			other := bytes.Clone([]byte(key))
 			other[1] ^= 1
 			if _, err := projections.Text(DescribeRow(other, []byte(value))); err == nil {
-				t.Errorf("%q is described in a foreign shard", text)
+				t.Errorf("describe %q in another shard: got no error, want one", text)
 			}
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want := []string{"user-list by-name"}
 	for _, form := range itemForms {
 		want = append(want, form.Name)
@@ -59,12 +63,12 @@ func TestDescribeRowDescribesEveryRow(t *testing.T) {
 		want = append(want, form.Name)
 	}
 	for _, kind := range want {
-		if seen[kind] == "" {
-			t.Errorf("no history makes a row of kind %s", kind)
+		if textByKind[kind] == "" {
+			t.Errorf("got no row of kind %s from any history, want at least one", kind)
 		}
 	}
 	if testing.Verbose() {
-		for _, text := range seen {
+		for _, text := range textByKind {
 			t.Log(text)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// sizes are settings and replacements of the constants of the same names. With small ones, short
+// sizes holds settings, and values for the constants of the same names. With small values, short
 // histories reach every case.
 type sizes struct {
 	Settings
@@ -40,7 +40,7 @@ func drawSizes(t *rapid.T) sizes {
 	s.maxPinsByName = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "named")
 	s.maxListsByScore = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "listed")
 	s.maxComputedPins = rapid.SampledFrom([]int64{0, 2, 256}).Draw(t, "computed")
-	s.maxRowsPerPin = rapid.SampledFrom([]int64{0, 2}).Draw(t, "patience") // 0: without end
+	s.maxRowsPerPin = rapid.SampledFrom([]int64{0, 2}).Draw(t, "rows per pin") // 0: no limit
 	return s
 }
 
@@ -104,15 +104,16 @@ func heatSettings(s sizes) model.HeatSettings {
 	}
 }
 
-// TestCountersAgreeWithModel demands that, at every position of every history, all counts and lists
-// are those of the model (I7), and the rows of lists are those that follow from the versions and
-// the named items. This holds for all limits of lists, and wherever events are cut.
+// TestCountersAgreeWithModel checks that, at every position of every history, all counts and lists
+// are those of the model (I7), and that the rows of lists follow from the versions and the named
+// items. This holds for all limits of lists, and wherever the fold cuts the events.
 func TestCountersAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := drawSizes(t)
 		s := openStore(t, set, rapid.SampledFrom(someBounds).Draw(t, "bounds"))
 		defer s.Close()
+
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
 			mustFold(t, s, env)
@@ -122,7 +123,7 @@ func TestCountersAgreeWithModel(t *testing.T) {
 	})
 }
 
-// TestCountersAgreeWithModelInLongHistories demands the same at some positions of long seeded
+// TestCountersAgreeWithModelInLongHistories checks the same at some positions of long seeded
 // histories, in which much state accumulates.
 func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
@@ -134,26 +135,30 @@ func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 		if seed%2 == 1 {
 			history = histories.FixedPlays(seed, n)
 		}
+
 		set := defaultSizes()
 		set.maxPinsByName = int(seed % 3)
 		set.maxListsByScore = []int{1, 64}[seed/3]
 		set.maxComputedPins = []int64{0, 256}[seed%2]
+
 		s := openStore(t, set, store.Bounds{})
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
 			mustFold(t, s, env)
-			if folded += len(env.Events); i%24 == 0 || folded == len(history) {
+			folded += len(env.Events)
+			if i%24 == 0 || folded == len(history) {
 				compareItems(t, s, set, history[:folded])
 			}
 		}
+
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestFoldInStepsLeavesTheSameRows demands that a fold that is cut wherever it may be leaves the
-// same rows as one that is not.
+// TestFoldInStepsLeavesTheSameRows checks that a fold that commits after every event leaves the same
+// rows as one that commits each envelope at once.
 func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs := histories.Envelopes(drawHistory(t))
@@ -167,17 +172,19 @@ func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 			rows[i] = readRows(t, s)
 			s.Close()
 		}
+
 		if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
-			t.Fatal(diff)
+			t.Fatalf("rows of a fold in steps (+) differ from those of a fold in one step (-):\n%s", diff)
 		}
 	})
 }
 
-// readRows returns the rows of the projection by key.
+// readRows returns the rows of the projection by key, without those of the store itself.
 func readRows(t failer, s *store.Store) map[string]string {
 	t.Helper()
 	v := mustView(t, s)
 	defer v.Close()
+
 	rows := map[string]string{}
 	it := v.Iter(nil, nil)
 	for it.Next() {
@@ -198,53 +205,61 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	v := mustView(t, s)
 	defer v.Close()
 	q := set.query(v)
-	same := func(got, want any, format string, args ...any) {
+	compare := func(got, want any, format string, args ...any) {
 		t.Helper()
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("at %d: %s: -want +got\n%s\nafter\n%s", v.Cursor().Seq, fmt.Sprintf(format, args...), diff, formatHistory(history))
 		}
 	}
 	heats := model.Heats(history, heatSettings(set))
-	top := func(owner string, board *string) {
+	compareTrending := func(owner string, board *string) {
 		t.Helper()
-		same(readList(t, q, Scope{owner, board}, 2), toTrendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
-			"list of %q", owner)
+		list := toTrendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats))
+		compare(readList(t, q, Scope{owner, board}, 2), list, "list of %q", owner)
 	}
-	top("", nil)
+
+	compareTrending("", nil)
+
+	// Each user's counts, reactions and list.
 	for _, user := range append(want.Users(), "stranger") {
 		got, err := q.UserCounts(user)
 		if err != nil {
 			t.Fatalf("counts of %s: %v", user, err)
 		}
-		same(got.Pins, int64(len(want.Pins(user))), "pins of %s", user)
-		same(got.Plays, int64(want.PlaysBy(user)), "plays by %s", user)
+		compare(got.Pins, int64(len(want.Pins(user))), "pins of %s", user)
+		compare(got.Plays, int64(want.PlaysBy(user)), "plays by %s", user)
 		for _, kind := range someKinds {
 			var items []ReactedItem
 			for _, r := range want.Reactions(user, kind) {
 				items = append(items, ReactedItem(r))
 			}
-			same(readReactions(t, q, user, kind, 2), items, "reactions %q of %s", kind, user)
+			compare(readReactions(t, q, user, kind, 2), items, "reactions %q of %s", kind, user)
 		}
-		top(user, nil)
+		compareTrending(user, nil)
 	}
+
+	// Each board's count and list.
 	for _, b := range append(want.BoardsMentioned(), model.BoardID{Owner: "stranger"}) {
 		got, err := q.BoardPins(b.Owner, b.Board)
 		if err != nil {
 			t.Fatalf("counts of board %s of %s: %v", b.Board, b.Owner, err)
 		}
-		same(got, int64(len(want.BoardPins(b.Owner, b.Board))), "pins on board %q of %s", b.Board, b.Owner)
-		top(b.Owner, &b.Board)
+		compare(got, int64(len(want.BoardPins(b.Owner, b.Board))), "pins on board %q of %s", b.Board, b.Owner)
+		compareTrending(b.Owner, &b.Board)
 	}
+
+	// Each item's counts and reactions.
 	for _, item := range itemsIn(history) {
 		got, err := q.ItemCounts(item)
 		if err != nil {
 			t.Fatalf("counts of item %s: %v", item, err)
 		}
-		c := want.ItemCounts(item)
-		compareReactions(t, q, want, item, got, same)
+		compareReactions(t, q, want, item, got, compare)
 		got.OtherKinds = 0 // compared by compareReactions
-		same(got, ItemCounts{Plays: int64(c.Plays), Likes: int64(c.Likes), Repins: int64(c.Repins)}, "counts of item %s", item)
+		c := want.ItemCounts(item)
+		compare(got, ItemCounts{Plays: int64(c.Plays), Likes: int64(c.Likes), Repins: int64(c.Repins)}, "counts of item %s", item)
 	}
+
 	auditLists(t, v, set, want, history)
 }
 
@@ -262,22 +277,26 @@ func readList(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 		if next == nil {
 			return all
 		}
-		if len(page) != n || bytes.Equal(next, after) {
-			t.Fatalf("a page of %d items has another behind it", len(page))
+		if len(page) != n {
+			t.Fatalf("a page before the last has %d items, want %d", len(page), n)
+		}
+		if bytes.Equal(next, after) {
+			t.Fatalf("a page has the page cursor %x of the page before, want a new one", next)
 		}
 		after = next
 	}
 }
 
-// someKinds are the kinds of reactions in histories, and one that is not.
+// someKinds are the kinds of reactions in histories, and one kind that is in none.
 var someKinds = []string{"", "save", "_bookmark", "nothing"}
 
 // compareReactions compares the reactions to an item with those of the model: how many there are by
 // kind, who reacted, and what each user has of them.
 func compareReactions(
-	t failer, q *Queries, want *model.Graph, item string, counts ItemCounts, same func(got, want any, format string, args ...any),
+	t failer, q *Queries, want *model.Graph, item string, counts ItemCounts, compare func(got, want any, format string, args ...any),
 ) {
 	t.Helper()
+	// The counts by kind.
 	var byKind []ReactionCount
 	for _, c := range want.ReactionCounts(item) {
 		byKind = append(byKind, ReactionCount{c.Reaction, int64(c.Count)})
@@ -286,8 +305,9 @@ func compareReactions(
 	if err != nil {
 		t.Fatalf("reactions to %s: %v", item, err)
 	}
-	same(first, byKind, "reactions to %s by kind", item)
+	compare(first, byKind, "reactions to %s by kind", item)
 
+	// The users who reacted with each kind, and their number.
 	named, err := q.ReactionCounts(item, counts, someKinds)
 	if err != nil {
 		t.Fatalf("reactions to %s: %v", item, err)
@@ -298,17 +318,18 @@ func compareReactions(
 			reactors = append(reactors, Reactor(r))
 		}
 		got, total := readReactors(t, q, item, kind, 2)
-		same(got, reactors, "who reacted to %s with %q", item, kind)
-		same(total, int64(len(reactors)), "how many reacted to %s with %q", item, kind)
-		same(named[i], ReactionCount{kind, int64(len(reactors))}, "how many reacted to %s with %q, asked by name", item, kind)
+		compare(got, reactors, "who reacted to %s with %q", item, kind)
+		compare(total, int64(len(reactors)), "how many reacted to %s with %q", item, kind)
+		compare(named[i], ReactionCount{kind, int64(len(reactors))}, "how many reacted to %s with %q, asked by name", item, kind)
 	}
 
+	// The reactions of each user.
 	for _, user := range append(want.Users(), "stranger") {
 		own, err := q.OwnReactions(user, item)
 		if err != nil {
 			t.Fatalf("reactions of %s to %s: %v", user, item, err)
 		}
-		same(own, want.OwnReactions(user, item), "reactions of %s to %s", user, item)
+		compare(own, want.OwnReactions(user, item), "reactions of %s to %s", user, item)
 	}
 }
 
@@ -322,18 +343,22 @@ func readReactions(t failer, q *Queries, user, kind string, n int) (all []Reacte
 		if err != nil {
 			t.Fatalf("reactions of %s: %v", user, err)
 		}
-		if all = append(all, page...); next == nil {
+		all = append(all, page...)
+		if next == nil {
 			return all
 		}
-		if len(page) != n || bytes.Equal(next, after) {
-			t.Fatalf("a page of %d reactions has another behind it", len(page))
+		if len(page) != n {
+			t.Fatalf("a page before the last has %d reactions, want %d", len(page), n)
+		}
+		if bytes.Equal(next, after) {
+			t.Fatalf("a page has the page cursor %x of the page before, want a new one", next)
 		}
 		after = next
 	}
 }
 
-// readReactors is readReactions for those who reacted to an item. It also returns the length of the
-// list, which every page must know.
+// readReactors reads all pages of those who reacted to an item, and checks them as readReactions
+// does. It also returns the length of the list, which every page must state.
 func readReactors(t failer, q *Queries, item, kind string, n int) (all []Reactor, total int64) {
 	t.Helper()
 	var after PageCursor
@@ -343,14 +368,19 @@ func readReactors(t failer, q *Queries, item, kind string, n int) (all []Reactor
 			t.Fatalf("who reacted to %s: %v", item, err)
 		}
 		if !first && page.Total != total {
-			t.Fatalf("who reacted to %s: %d users, then %d", item, total, page.Total)
+			t.Fatalf("who reacted to %s: a page states %d users, want %d as the page before", item, page.Total, total)
 		}
 		total = page.Total
-		if all = append(all, page.Reactors...); next == nil {
+
+		all = append(all, page.Reactors...)
+		if next == nil {
 			return all, total
 		}
-		if len(page.Reactors) != n || bytes.Equal(next, after) {
-			t.Fatalf("a page of %d users has another behind it", len(page.Reactors))
+		if len(page.Reactors) != n {
+			t.Fatalf("a page before the last has %d users, want %d", len(page.Reactors), n)
+		}
+		if bytes.Equal(next, after) {
+			t.Fatalf("a page has the page cursor %x of the page before, want a new one", next)
 		}
 		after = next
 	}
@@ -363,6 +393,7 @@ func toTrendingItems(want []model.TrendingItem) (list []TrendingItem) {
 	return list
 }
 
+// itemsIn returns the items of a history, and one that is in none.
 func itemsIn(history []events.Event) []string {
 	items := []string{"nothing"}
 	for i := range history {
@@ -378,8 +409,14 @@ func itemsIn(history []events.Event) []string {
 func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, history []events.Event) {
 	t.Helper()
 	a := auditor{
-		ended: map[uint8]map[uint64]endedVersion{}, queues: map[uint8]versionQueue{}, items: map[string]itemRow{}, named: map[[2]string]map[string]bool{}, pins: map[string]int{},
-		listed: map[string]map[string]bool{}, shown: map[string]string{}, lists: map[string]string{},
+		ended:  map[uint8]map[uint64]endedVersion{},
+		queues: map[uint8]versionQueue{},
+		items:  map[string]itemRow{},
+		named:  map[ownerPin]map[string]bool{},
+		pins:   map[string]int{},
+		listed: map[string]map[string]bool{},
+		shown:  map[string]string{},
+		lists:  map[string]string{},
 	}
 	it := v.Iter(nil, nil)
 	for it.Next() {
@@ -390,50 +427,72 @@ func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, his
 	if err := it.Close(); err != nil {
 		t.Fatalf("rows: %v", err)
 	}
+
+	// The row of an item counts the lists that have it by score, and keeps their limit.
 	for item, row := range a.items {
-		if row.listsByScore != int64(len(a.listed[item])) || row.listsByScore > int64(set.maxListsByScore) {
-			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, formatHistory(history))
+		if row.listsByScore != int64(len(a.listed[item])) {
+			t.Fatalf("%s is in the lists %v by score, and its row counts %d\nafter\n%s",
+				item, a.listed[item], row.listsByScore, formatHistory(history))
+		}
+		if row.listsByScore > int64(set.maxListsByScore) {
+			t.Fatalf("%s is in %d lists by score, want at most %d\nafter\n%s",
+				item, row.listsByScore, set.maxListsByScore, formatHistory(history))
 		}
 	}
-	for of, items := range a.named {
+
+	// A list has an item by score if more pins than the limit named items of its partition. With a
+	// small limit of lists, it may have the item by name instead.
+	for key, items := range a.named {
 		for item := range items {
-			if many := a.pins[ownerPartition(of[0], item)] > set.maxPinsByName; a.listed[item][of[0]] != many && set.maxListsByScore >= 64 {
-				t.Fatalf("%s has %s by its score or not, and named %d there\nafter\n%s", of[0], item, a.pins[ownerPartition(of[0], item)], formatHistory(history))
+			naming := a.pins[ownerPartition(key.owner, item)]
+			wantByScore := naming > set.maxPinsByName
+			if byScore := a.listed[item][key.owner]; byScore != wantByScore && set.maxListsByScore >= 64 {
+				t.Fatalf("the list of %s has %s by score: got %v, want %v, because %d pins named items of its partition\nafter\n%s",
+					key.owner, item, byScore, wantByScore, naming, formatHistory(history))
 			}
 		}
 	}
+
+	// The rows of the store are those that follow from the versions and the named items.
 	lists, found := a.deriveLists(t, v)
 	for what, diff := range map[string]string{
-		"lists": cmp.Diff(lists, a.lists), "queues": cmp.Diff(a.deriveQueues(), a.queues, cmp.AllowUnexported(versionQueue{})), "ended versions by item": cmp.Diff(found, a.countEnded()),
-		"what is shown": cmp.Diff(a.deriveShown(t, want), a.shown),
+		"lists":                  cmp.Diff(lists, a.lists),
+		"queues":                 cmp.Diff(a.deriveQueues(), a.queues, cmp.AllowUnexported(versionQueue{})),
+		"ended versions by item": cmp.Diff(found, a.countEnded()),
+		"what is shown":          cmp.Diff(a.deriveShown(t, want), a.shown),
 	} {
 		if diff != "" {
 			t.Fatalf("%s: -want +got\n%s\nafter\n%s", what, diff, formatHistory(history))
 		}
 	}
 	if n := a.countEnded(); n > len(history) {
-		t.Fatalf("%d ended versions wait", n)
+		t.Fatalf("%d ended versions are stored, want at most %d, the number of events", n, len(history))
 	}
 }
 
 // auditor collects the rows from which lists are derived, and the rows of lists.
 type auditor struct {
-	// ended has the ended versions of each partition by number, and queues its queue.
+	// ended has the ended versions of each partition by number, and queues the row of its queue.
 	ended  map[uint8]map[uint64]endedVersion
 	queues map[uint8]versionQueue
 	items  map[string]itemRow
-	// named are the items by owner and pin. pins is the number of pins by which an owner named
-	// items of a partition.
-	named map[[2]string]map[string]bool
-	pins  map[string]int
-	// listed are the owners whose lists have the item by score.
-	listed       map[string]map[string]bool
+	// named has the items that each pin named.
+	named map[ownerPin]map[string]bool
+	// pins counts, by ownerPartition, the pins by which an owner named items of a partition.
+	pins map[string]int
+	// listed has, for each item, the owners whose lists have it by score.
+	listed map[string]map[string]bool
+	// shown and lists have the rows with the tags of shown items and of lists, by key.
 	shown, lists map[string]string
 }
 
-// ownerPartition is the key of auditor.pins: the owner, and the partition of the item.
+// ownerPin identifies a pin.
+type ownerPin struct{ owner, pin string }
+
+// ownerPartition returns the key of auditor.pins: the owner, and the partition of the item.
 func ownerPartition(owner, item string) string { return fmt.Sprint(owner, " ", itemPartition(item)) }
 
+// readRow records a row, if its tag is one of those that the auditor needs.
 func (a *auditor) readRow(key, row []byte) (err error) {
 	rest := key[3:]
 	switch projections.Tag(key[2]) {
@@ -457,11 +516,11 @@ func (a *auditor) readRow(key, row []byte) (err error) {
 			return err
 		}
 		item, pin, err := cutNamedItem(rest)
-		if of := [2]string{owner, pin}; a.named[of] == nil {
-			a.named[of] = map[string]bool{item: true}
-		} else {
-			a.named[of][item] = true
+		id := ownerPin{owner, pin}
+		if a.named[id] == nil {
+			a.named[id] = map[string]bool{}
 		}
+		a.named[id][item] = true
 		a.pins[ownerPartition(owner, item)]++
 		return err
 	case tagShownItem:
@@ -482,21 +541,25 @@ func (a *auditor) readRow(key, row []byte) (err error) {
 
 func keyPartition(key []byte) uint8 { return events.Shard(binary.BigEndian.Uint16(key)).Partition() }
 
-// deriveLists derives the rows of all lists. found is the number of ended versions that the items
-// name.
+// deriveLists derives the rows of all lists. The result found is the number of ended versions that
+// the rows of items refer to.
 func (a *auditor) deriveLists(t failer, v *projections.View) (lists map[string]string, found int) {
 	lists = map[string]string{}
-	for of, items := range a.named {
+
+	// Entries by name.
+	for key, items := range a.named {
 		for item := range items {
-			if !a.listed[item][of[0]] {
-				lists[string(nameEntryKey(nil, ownerListPrefix(of[0]), item))] = ""
+			if !a.listed[item][key.owner] {
+				lists[string(nameEntryKey(nil, ownerListPrefix(key.owner), item))] = ""
 			}
 		}
 	}
+
+	// Entries by score, one per version.
 	for item, row := range a.items {
-		in := [][]byte{globalListPrefix()}
+		prefixes := [][]byte{globalListPrefix()}
 		for owner := range a.listed[item] {
-			in = append(in, ownerListPrefix(owner))
+			prefixes = append(prefixes, ownerListPrefix(owner))
 		}
 		versions, err := readVersions(v, item, &row)
 		if err != nil {
@@ -508,8 +571,8 @@ func (a *auditor) deriveLists(t failer, v *projections.View) (lists map[string]s
 				to = string(appendUvarint(v.toSeq))
 				found++
 			}
-			for _, list := range in {
-				lists[string(scoreEntryKey(nil, list, item, v.score, v.fromSeq))] = to
+			for _, prefix := range prefixes {
+				lists[string(scoreEntryKey(nil, prefix, item, v.score, v.fromSeq))] = to
 			}
 		}
 	}
@@ -528,13 +591,16 @@ func (a *auditor) countEnded() (n int) {
 // consecutive numbers up to the last one that was given.
 func (a *auditor) deriveQueues() map[uint8]versionQueue {
 	queues := map[uint8]versionQueue{}
-	for partition, is := range a.queues {
-		want := versionQueue{last: is.last, length: uint64(len(a.ended[partition]))}
+	for partition, stored := range a.queues {
+		want := versionQueue{last: stored.last, length: uint64(len(a.ended[partition]))}
 		if want.length > 0 {
 			want.firstEndedAt = a.ended[partition][want.last-want.length+1].endedAt
 		}
 		queues[partition] = want
 	}
+
+	// A partition without a row of its queue must have no ended versions. The entry here makes the
+	// comparison fail if it has some.
 	for partition := range a.ended {
 		if _, ok := a.queues[partition]; !ok {
 			queues[partition] = versionQueue{length: uint64(len(a.ended[partition]))}
@@ -550,14 +616,15 @@ func (a *auditor) deriveShown(t failer, want *model.Graph) map[string]string {
 	for _, owner := range want.Users() {
 		for _, pin := range want.Pins(owner) {
 			shown[string(projections.AppendKey(nil, tagShownItem, owner, pin.Item, pin.ID))] = pin.Board
-			if !a.named[[2]string{owner, pin.ID}][pin.Item] {
-				t.Fatalf("pin %s of %s lives, and never named %s", pin.ID, owner, pin.Item)
+			if !a.named[ownerPin{owner, pin.ID}][pin.Item] {
+				t.Fatalf("pin %s of %s exists, but no row says that it named %s", pin.ID, owner, pin.Item)
 			}
 		}
 	}
 	return shown
 }
 
+// appendUvarint encodes n independently of the code under test.
 func appendUvarint(n uint64) (b []byte) {
 	for ; n >= 0x80; n >>= 7 {
 		b = append(b, byte(n)|0x80)
@@ -565,7 +632,7 @@ func appendUvarint(n uint64) (b []byte) {
 	return append(b, byte(n))
 }
 
-// formatHistory returns a history as text, one event a line.
+// formatHistory returns a history as text, with one event per line.
 func formatHistory(history []events.Event) string {
 	var b strings.Builder
 	for i := range history {

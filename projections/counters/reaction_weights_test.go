@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestEqualReactionWeightsHaveOneFingerprint demands that settings that mean the same have the same
+// TestEqualReactionWeightsHaveOneFingerprint checks that settings that mean the same have the same
 // fingerprint, and that settings without a clear meaning are refused.
 func TestEqualReactionWeightsHaveOneFingerprint(t *testing.T) {
-	for _, test := range []struct{ name, text, expected, expectedError string }{
+	for _, test := range []struct{ name, text, want, wantError string }{
 		{"default", DefaultSettings().ReactionWeights, "like=4", ""},
 		{"sorted by name", "save=3,like=4", "like=4,save=3", ""},
 		{"without what adds nothing", "like=0,wow=1", "wow=1", ""},
@@ -24,15 +24,19 @@ func TestEqualReactionWeightsHaveOneFingerprint(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			settings := DefaultSettings()
 			settings.ReactionWeights = test.text
+
 			err := settings.Check()
-			if test.expectedError != "" {
-				if err == nil || !strings.Contains(err.Error(), test.expectedError) {
-					t.Errorf("expected an error with %q, got %v", test.expectedError, err)
+			if test.wantError != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantError) {
+					t.Errorf("got error %v, want one that contains %q", err, test.wantError)
 				}
 				return
 			}
-			if got := New(settings).Settings()["reaction-weights"]; err != nil || got != test.expected {
-				t.Errorf("expected %q, got %q and %v", test.expected, got, err)
+			if err != nil {
+				t.Errorf("got error %v, want none", err)
+			}
+			if got := New(settings).Settings()["reaction-weights"]; got != test.want {
+				t.Errorf("got fingerprint %q, want %q", got, test.want)
 			}
 		})
 	}

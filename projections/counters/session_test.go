@@ -16,24 +16,25 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// reading is a session that reads its pages at different positions.
-type reading struct {
+// sessionReader reads the pages of a session at different positions.
+type sessionReader struct {
 	scope Scope
 	size  int
 	after PageCursor
 	ended bool
-	// began is the log time of the first page, and heats the scores at its position.
+	// began is the log time of the first page, and heats has the scores at its position.
 	began events.Micros
 	heats map[string]int64
-	// shown counts how often an item was shown.
+	// shown counts how often each item was shown.
 	shown map[string]int
-	// always are the items that have been in the list at every position since the first page.
+	// always has the items that have been in the list at every position since the first page. It is
+	// nil before the first page.
 	always map[string]bool
-	// last is the item shown last.
+	// last is the item that was shown last.
 	last *model.TrendingItem
 }
 
-// TestSessionsShowEachItemOnce demands that, whatever is written between the pages of a session, an
+// TestSessionsShowEachItemOnce checks that, whatever is written between the pages of a session, an
 // item that is in the list throughout appears exactly once. Any other item may appear at most once,
 // and only on a page whose list has it. The order is that of the session's scores (I9).
 func TestSessionsShowEachItemOnce(t *testing.T) {
@@ -42,20 +43,24 @@ func TestSessionsShowEachItemOnce(t *testing.T) {
 		set := drawSizes(t)
 		s := openStore(t, set, store.Bounds{})
 		defer s.Close()
+
+		// A second process with a store of its own serves every other session.
 		// A second process with a store of its own serves every other page.
 		replica := openStore(t, set, store.Bounds{BatchBytes: 1})
 		defer replica.Close()
-		var open []*reading
+
+		var readers []*sessionReader
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
 			mustFold(t, s, env)
 			mustFold(t, replica, env)
 			folded += len(env.Events)
+
 			now := model.New(history[:folded])
 			if rapid.IntRange(0, 2).Draw(t, "begin") == 0 {
-				open = append(open, beginReading(t, now))
+				readers = append(readers, drawSession(t, now))
 			}
-			for i, r := range open {
+			for i, r := range readers {
 				store := s
 				if i%2 == 1 {
 					store = replica
@@ -63,8 +68,10 @@ func TestSessionsShowEachItemOnce(t *testing.T) {
 				r.step(t, store, now, set, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
 			}
 		}
+
+		// Read all sessions to their end.
 		now := model.New(history)
-		for _, r := range open {
+		for _, r := range readers {
 			for !r.ended {
 				r.step(t, s, now, set, history, true)
 			}
@@ -73,13 +80,15 @@ func TestSessionsShowEachItemOnce(t *testing.T) {
 	})
 }
 
-// beginReading draws the list of a session. Boards with many pins are drawn more often.
-func beginReading(t *rapid.T, now *model.Graph) *reading {
-	r := &reading{size: rapid.IntRange(1, 3).Draw(t, "page size"), shown: map[string]int{}}
+// drawSession draws the list and the page size of a session. Boards with many pins are drawn more
+// often.
+func drawSession(t *rapid.T, now *model.Graph) *sessionReader {
+	r := &sessionReader{size: rapid.IntRange(1, 3).Draw(t, "page size"), shown: map[string]int{}}
 	boards := now.BoardsMentioned()
 	if len(boards) == 0 || rapid.IntRange(0, 3).Draw(t, "everybody's") == 0 {
 		return r
 	}
+
 	b := rapid.SampledFrom(boards).Draw(t, "board")
 	for range 2 {
 		other := rapid.SampledFrom(boards).Draw(t, "board")
@@ -87,6 +96,7 @@ func beginReading(t *rapid.T, now *model.Graph) *reading {
 			b = other
 		}
 	}
+
 	r.scope.Owner = b.Owner
 	if rapid.Bool().Draw(t, "one board") {
 		r.scope.Board = &b.Board
@@ -95,11 +105,14 @@ func beginReading(t *rapid.T, now *model.Graph) *reading {
 }
 
 // step records what is in the list at this position and, if it is the session's turn, reads a page.
-func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, history []events.Event, turn bool) {
+func (r *sessionReader) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, history []events.Event, turn bool) {
 	t.Helper()
 	if r.ended || r.always == nil && !turn {
 		return
 	}
+
+	// The first page fixes the scores of the session. Later positions only remove items from those
+	// that were always in the list.
 	first := r.always == nil
 	if first {
 		r.heats = model.Heats(history, heatSettings(set))
@@ -116,33 +129,47 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 			delete(r.always, item)
 		}
 	}
+
 	if !turn {
 		return
 	}
+
 	v := mustView(t, s)
 	defer v.Close()
 	if first {
 		r.began = v.Cursor().LastTime
 	}
+
+	// A session that is too old has expired. Any other must return a page.
 	page, next, err := set.query(v).Trending(context.Background(), r.scope, r.after, r.size)
-	if expired := !first && v.Cursor().LastTime-r.began > SessionLifetime; expired != errors.Is(err, ErrExpired) || !expired && err != nil {
-		t.Fatalf("a page %d µs after the first: %v", v.Cursor().LastTime-r.began, err)
+	age := v.Cursor().LastTime - r.began
+	wantExpired := !first && age > SessionLifetime
+	if wantExpired && !errors.Is(err, ErrExpired) {
+		t.Fatalf("a page %d µs after the first: got error %v, want %v", age, err, ErrExpired)
+	}
+	if !wantExpired && err != nil {
+		t.Fatalf("a page %d µs after the first: got error %v, want none", age, err)
 	}
 	if err != nil {
 		r.ended = true
 		r.always = map[string]bool{}
 		return
 	}
-	// What comes behind the last sort key by the scores of the session.
+
+	// The page must be what comes after the last item in the order of the session's scores.
 	if r.last != nil {
 		list = slices.DeleteFunc(list, func(h model.TrendingItem) bool {
 			return h.Score > r.last.Score || h.Score == r.last.Score && events.CompareIDs(h.Item, r.last.Item) <= 0
 		})
 	}
 	want := toTrendingItems(list[:min(r.size, len(list))])
-	if diff := cmp.Diff(want, page); diff != "" || (next == nil) != (len(list) <= r.size) {
-		t.Fatalf("page of %+v, another %v: -want +got\n%s\nafter\n%s", r.scope, next != nil, diff, formatHistory(history))
+	if diff := cmp.Diff(want, page); diff != "" {
+		t.Fatalf("page of %+v: -want +got\n%s\nafter\n%s", r.scope, diff, formatHistory(history))
 	}
+	if hasNext, wantNext := next != nil, len(list) > r.size; hasNext != wantNext {
+		t.Fatalf("page of %+v has a next page: got %v, want %v\nafter\n%s", r.scope, hasNext, wantNext, formatHistory(history))
+	}
+
 	for _, h := range page {
 		r.shown[h.Item]++
 		last := model.TrendingItem(h)
@@ -152,53 +179,58 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 	r.ended = next == nil
 }
 
-func (r *reading) finish(t *rapid.T, history []events.Event) {
+// finish checks how often the session has shown each item.
+func (r *sessionReader) finish(t *rapid.T, history []events.Event) {
 	t.Helper()
 	for item, n := range r.shown {
 		if n > 1 {
-			t.Fatalf("%s was shown %d times in a session of %+v\nafter\n%s", item, n, r.scope, formatHistory(history))
+			t.Fatalf("%s was shown %d times in a session of %+v, want once at most\nafter\n%s", item, n, r.scope, formatHistory(history))
 		}
 	}
 	for item := range r.always {
 		if r.shown[item] != 1 {
-			t.Fatalf("%s was in the list throughout, and shown %d times in a session of %+v\nafter\n%s", item, r.shown[item],
-				r.scope, formatHistory(history))
+			t.Fatalf("%s was in the list throughout: shown %d times in a session of %+v, want once\nafter\n%s",
+				item, r.shown[item], r.scope, formatHistory(history))
 		}
 	}
 }
 
 // TestItemStaysInSessionWhenItsPinIsReplaced keeps an item in a list while one envelope deletes the
 // pin that shows it and creates others, after its score has changed since the session began. The
-// session must show the item once, with the score of its beginning.
+// session must show the item once, with the score that it had when the session began.
 func TestItemStaysInSessionWhenItsPinIsReplaced(t *testing.T) {
 	for _, set := range sizesForEveryListForm() {
 		l := newItemLog(t, set)
 		for _, item := range []string{"a", "b", "c"} {
 			l.add(newPinCreated("ann", "p"+item, "", item), newItemScored(item, 10))
 		}
+
 		page, next := l.page(Scope{Owner: "ann"}, nil, 1)
 		if len(page) != 1 || page[0].Item != "a" {
-			t.Fatalf("first page %v", page)
+			t.Fatalf("%+v: got the first page %v, want a only", set, page)
 		}
+
+		// Between the pages, c gets another score, and other pins replace the one that shows it.
 		l.add(newItemScored("c", 99))
 		l.add(
 			events.Event{Kind: events.PinDeleted, User: "ann", Pin: "pc"},
 			newPinCreated("ann", "again", "art", "c"), newPinCreated("ann", "more", "tea", "c"),
 		)
+
 		page, _ = l.page(Scope{Owner: "ann"}, next, 5)
 		if want := []TrendingItem{{"b", 10}, {"c", 10}}; !slices.Equal(page, want) {
-			t.Errorf("%+v: then %v, want %v", set, page, want)
+			t.Errorf("%+v: got the second page %v, want %v", set, page, want)
 		}
 		page, _ = l.page(Scope{Owner: "ann"}, nil, 5)
 		if want := []TrendingItem{{"c", 99}, {"a", 10}, {"b", 10}}; !slices.Equal(page, want) {
-			t.Errorf("%+v: a new session has %v, want %v", set, page, want)
+			t.Errorf("%+v: got %v in a new session, want %v", set, page, want)
 		}
 		l.close()
 	}
 }
 
 // sizesForEveryListForm returns sizes with which lists are computed, have their items by name, or
-// have them by score.
+// have their items by score.
 func sizesForEveryListForm() (all []sizes) {
 	for _, named := range []int{0, 2, 64} {
 		for _, computed := range []int64{0, 256} {
@@ -222,7 +254,12 @@ func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 				t.Run(fmt.Sprintf("%+v, from %d pins to %d, score %d", set, c.before, c.after, score), func(t *testing.T) {
 					// The session begins with a, which is the hottest.
 					l := newItemLog(t, set)
-					l.add(newItemScored("a", 10), newPinCreated("ann", "pa", "", "a"), newItemScored("b", 5), newItemScored("c", 5), newPinCreated("ann", "pc", "", "c"))
+					l.add(
+						newItemScored("a", 10), newPinCreated("ann", "pa", "", "a"),
+						newItemScored("b", 5),
+						newItemScored("c", 5), newPinCreated("ann", "pc", "", "c"),
+					)
+					// showOnBoards makes n pins show b, and deletes the others of four.
 					showOnBoards := func(n int) {
 						for i := range 4 {
 							pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
@@ -235,21 +272,25 @@ func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 					showOnBoards(c.before)
 					page, next := l.page(Scope{Owner: "ann"}, nil, 1)
 					if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
-						t.Errorf("first page %v, expected a", page)
+						t.Errorf("got the first page %v, want a", page)
 					}
 
-					// Between the pages b gets other scores, and is shown by another number of
-					// pins.
+					// Between the pages, b gets other scores, and another number of pins show it.
 					l.add(newItemScored("b", score))
 					showOnBoards(c.after)
 					l.add(newItemScored("b", score+1))
+
 					page, next = l.page(Scope{Owner: "ann"}, next, 1)
 					if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
-						t.Errorf("second page %v, expected b with its old score", page)
+						t.Errorf("got the second page %v, want b with its old score 5", page)
 					}
+
 					page, next = l.page(Scope{Owner: "ann"}, next, 1)
-					if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
-						t.Errorf("third and last page %v, expected c", page)
+					if !slices.Equal(page, []TrendingItem{{"c", 5}}) {
+						t.Errorf("got the third page %v, want c", page)
+					}
+					if next != nil {
+						t.Errorf("got the page cursor %x after the last page, want none", next)
 					}
 					l.close()
 				})
@@ -258,8 +299,8 @@ func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 	}
 }
 
-// TestSessionExpiresAfterAnHour demands that a session lives for an hour of log time, and then
-// returns an error. Meanwhile versions that no session can read are dropped, and those that the
+// TestSessionExpiresAfterAnHour checks that a session exists for an hour of log time, and then
+// returns an error. Meanwhile, versions that no session can read are dropped, and those that the
 // session reads are not.
 func TestSessionExpiresAfterAnHour(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
@@ -267,26 +308,33 @@ func TestSessionExpiresAfterAnHour(t *testing.T) {
 	for i, item := range []string{"a", "b", "c"} {
 		l.add(newItemScored(item, int64(9-i)))
 	}
+
 	_, next := l.page(Scope{}, nil, 1)
 	began := l.cursor.LastTime
+
+	// For almost an hour, the scores of b and c change.
 	l.add(newItemScored("b", 1), newItemScored("c", 100))
 	for range 20 {
 		l.advanceTime(SessionLifetime/20 - 10)
 		l.add(newItemScored("c", int64(l.cursor.Seq)))
 	}
 	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []TrendingItem{{"b", 8}, {"c", 7}}) {
-		t.Errorf("%d µs after the first page: got %v, expected b and c with their old scores", l.cursor.LastTime-began, page)
+		t.Errorf("%d µs after the first page: got %v, want b and c with their old scores 8 and 7", l.cursor.LastTime-began, page)
 	}
+
+	// The session can still be read after exactly an hour.
 	l.advanceTime(began + SessionLifetime - l.cursor.LastTime - 1)
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	if page, _ := l.page(Scope{}, next, 5); len(page) != 2 {
-		t.Errorf("an hour after the first page: got %v, expected 2 items", page)
+		t.Errorf("an hour after the first page: got %v, want 2 items", page)
 	}
+
+	// A microsecond later it has expired.
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	v := mustView(t, l.s)
 	defer v.Close()
 	if _, _, err := NewQueries(v).Trending(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
-		t.Errorf("more than an hour after the first page: got %v, expected %v", err, ErrExpired)
+		t.Errorf("more than an hour after the first page: got error %v, want %v", err, ErrExpired)
 	}
 }
 
@@ -299,7 +347,10 @@ type itemLog struct {
 }
 
 func newItemLog(t testing.TB, set sizes) *itemLog {
-	return &itemLog{t, set, openStore(t, set, store.Bounds{}), events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}}
+	return &itemLog{
+		t: t, set: set, s: openStore(t, set, store.Bounds{}),
+		cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start},
+	}
 }
 
 func (l *itemLog) close() {
@@ -312,9 +363,11 @@ func (l *itemLog) close() {
 // advanceTime adds d to the log time.
 func (l *itemLog) advanceTime(d events.Micros) { l.cursor.LastTime += d }
 
+// add folds an envelope with the events, to which it gives their positions and log times.
 func (l *itemLog) add(list ...events.Event) {
 	l.t.Helper()
 	l.cursor.Seq++
+
 	env := &events.Envelope{}
 	for i, ev := range list {
 		l.cursor.LastTime++
@@ -326,6 +379,7 @@ func (l *itemLog) add(list ...events.Event) {
 		env.Events = append(env.Events, ev)
 		env.Kinds |= events.Kinds(ev.Kind)
 	}
+
 	env.Cursor = l.cursor
 	mustFold(l.t, l.s, env)
 }
@@ -338,6 +392,7 @@ func (l *itemLog) addAll(list []events.Event) {
 	}
 }
 
+// page reads one page of a list.
 func (l *itemLog) page(s Scope, after PageCursor, n int) ([]TrendingItem, PageCursor) {
 	l.t.Helper()
 	v := mustView(l.t, l.s)
