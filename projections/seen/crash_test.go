@@ -16,10 +16,11 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// neighbors are n users of one shard.
-func neighbors(n int) (users []string) {
+// usersOfOneShard returns n users of one shard.
+func usersOfOneShard(n int) (users []string) {
 	for i := 0; len(users) < n; i++ {
-		if user := "user" + strconv.Itoa(i); events.ShardOf(user) == 77 {
+		user := "user" + strconv.Itoa(i)
+		if events.ShardOf(user) == 77 {
 			users = append(users, user)
 		}
 	}
@@ -27,8 +28,8 @@ func neighbors(n int) (users []string) {
 }
 
 // TestSealingSurvivesCrashAtEachStep seals users in one event that takes several steps, and crashes
-// at each: whatever is on disk then is sealed, the rest is open, none is both or neither, and after
-// the event is folded again all is as if nothing had happened (I3).
+// after each step. What is on disk then must be sealed, and the rest open. Once the event is folded
+// again, the rows must be those of a store that did not crash (I3).
 func TestSealingSurvivesCrashAtEachStep(t *testing.T) {
 	s := seen.DefaultSettings()
 	const users = 36_000 // whose keys are some megabytes
@@ -37,73 +38,88 @@ func TestSealingSurvivesCrashAtEachStep(t *testing.T) {
 	opts := store.Options{
 		FS: disk, Dir: "data", Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 256 << 10},
 	}
-	j := journalOf(t, s, opts)
-	j.at(monthStart(2026, 5))
+	j := newTestLog(t, s, opts)
+	j.advanceTo(monthStart(2026, 5))
+
+	// The keys of the users take some megabytes.
 	var evs []events.Event
 	for i := range users {
-		evs = append(evs, plays(fmt.Sprintf("%0*d-user", events.MaxIDBytes-5, i), numbers(i, 1+i%3)...)...)
+		evs = append(evs, newPlays(fmt.Sprintf("%0*d-user", events.MaxIDBytes-5, i), itemNumbers(i, 1+i%3)...)...)
 	}
 	j.add(evs...)
-	j.tick(monthStart(2026, 6) - 1000)
+	j.maintainAt(monthStart(2026, 6) - 1000)
 	j.close()
 
+	// Seal the users, and take the disk at each flush.
 	opts.Listener.Flushed = func(store.FlushInfo) { crashes.take(disk) }
-	again := journalOf(t, s, opts)
-	again.envs, again.seq, again.now = j.envs, j.seq, j.now
-	again.tick(monthStart(2026, 6) + week + day)
+	again := newTestLog(t, s, opts)
+	again.envs = j.envs
+	again.seq = j.seq
+	again.now = j.now
+	again.maintainAt(monthStart(2026, 6) + week + day)
 	if err := again.store.Flush(); err != nil {
 		t.Fatal(err)
 	}
+
 	want := conformance.RowsOf(t, again.store)
-	if open, sealed := again.count(may2026, openRow), again.count(may2026, sealedRow); open != 0 || sealed != users {
-		t.Fatalf("%d users are open, %d sealed", open, sealed)
+	if open, sealed := again.countRows(may2026, openRow), again.countRows(may2026, sealedRow); open != 0 || sealed != users {
+		t.Fatalf("got %d open and %d sealed rows, want 0 and %d", open, sealed, users)
 	}
-	again.rebuilt(t)
+	again.checkRebuild(t)
 	again.close()
 
+	// Open each disk, and continue.
 	opts.Listener.Flushed = nil
 	inside := 0
 	for i, fs := range crashes.disks {
-		opts.FS, opts.Projection = fs, seen.New(s)
+		opts.FS = fs
+		opts.Projection = seen.New(s)
 		store, err := store.Open(opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, err := store.View(); errors.Is(err, projections.ErrNotReady) {
+		v, err := store.View()
+		switch {
+		case errors.Is(err, projections.ErrNotReady):
 			inside++
-		} else if err != nil {
+		case err != nil:
 			t.Fatal(err)
-		} else if err := v.Close(); err != nil {
-			t.Fatal(err)
+		default:
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
+
 		conformance.Fold(t, store, again.envs[conformance.IndexAfter(again.envs, store.Cursor()):])
 		conformance.RowsOf(t, store).MustEqual(t, want, "crash %d of %d", i, len(crashes.disks))
 		conformance.Close(t, store)
 	}
 	if inside < 2 {
-		t.Errorf("%d of %d crashes were inside the event, want 2 and more", inside, len(crashes.disks))
+		t.Errorf("got %d of %d crashes inside the event, want at least 2", inside, len(crashes.disks))
 	}
 }
 
-// crashes are disks as they would be after a crash.
+// crashes has disks as they would be after a crash.
 type crashes struct {
 	mu    sync.Mutex
 	disks []*vfs.MemFS
 }
 
+// take records what a crash at this moment would leave on the disk.
 func (c *crashes) take(disk *vfs.MemFS) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.disks = append(c.disks, disk.CrashClone(vfs.CrashCloneCfg{}))
 }
 
-// TestMaintenanceSurvivesPowerCuts folds months of a few users under power cuts at every write:
-// seals, drops, late plays and deletions.
+// TestMaintenanceSurvivesPowerCuts folds some months of a few users, with seals, drops, late plays and
+// deletions, and cuts the power at every write.
 func TestMaintenanceSurvivesPowerCuts(t *testing.T) {
-	s := exact()
-	s.Retention, s.Window = 2, 2
-	j := journalOf(t, s, store.Options{})
-	users := append(neighbors(4), "ann", "bob")
+	s := exactSettings()
+	s.Retention = 2
+	s.Window = 2
+	j := newTestLog(t, s, store.Options{})
+	users := append(usersOfOneShard(4), "ann", "bob")
 	months := 5
 	if testing.Short() {
 		months = 3
@@ -111,17 +127,18 @@ func TestMaintenanceSurvivesPowerCuts(t *testing.T) {
 	for m := range months {
 		start := monthStart(2026, 5+m)
 		for i, user := range users {
-			j.at(start).add(plays(user, numbers(10*m, 3)...)...)
+			j.advanceTo(start).add(newPlays(user, itemNumbers(10*m, 3)...)...)
 			if m > 0 {
-				j.add(backfills(start-day, user, fmt.Sprint("late", i))...)
+				j.add(newBackfills(start-day, user, fmt.Sprint("late", i))...)
 			}
 		}
-		j.tick(start + 2*day)
-		j.tick(start + 5*day)
-		j.add(events.Event{Kind: events.Served, User: users[m], Items: numbers(0, 9)})
+		j.maintainAt(start + 2*day)
+		j.maintainAt(start + 5*day)
+		j.add(events.Event{Kind: events.Served, User: users[m], Items: itemNumbers(0, 9)})
 		j.add(events.Event{Kind: events.UserDeleted, User: users[m]})
-		j.tick(start + 20*day)
+		j.maintainAt(start + 20*day)
 	}
+
 	defer j.close()
 	counts := conformance.CheckCrashes(t, func() projections.Projection { return seen.New(s) }, j.envs,
 		store.Bounds{BatchBytes: 1 << 10, FlushBytes: 2 << 10})

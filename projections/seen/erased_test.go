@@ -12,97 +12,105 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// mentions counts the rows that have the id of a user, as text or as keys have it.
-func (j *journal) mentions(user string) (n int) {
+// countRowsNaming returns the number of rows that have the id of a user, as text or as keys encode it.
+func (j *testLog) countRowsNaming(user string) (n int) {
 	j.t.Helper()
-	key := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
-	j.rows(func(k, v []byte) {
-		in := func(b []byte) bool { return bytes.Contains(b, key) || bytes.Contains(b, []byte(user)) }
-		if in(k) || in(v) {
+	encodedID := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
+	hasID := func(b []byte) bool { return bytes.Contains(b, encodedID) || bytes.Contains(b, []byte(user)) }
+	j.eachRow(func(k, v []byte) {
+		if hasID(k) || hasID(v) {
 			n++
 		}
 	})
 	return n
 }
 
-// eventful is a log in which a user has rows of every kind: months that are dropped in part,
-// sealed, late, and open.
-func eventful(t *testing.T, user string) *journal {
+// newLogWithEveryRow makes a log in which a user has rows of every kind: of months that are dropped in
+// part, sealed, open, and of late plays.
+func newLogWithEveryRow(t *testing.T, user string) *testLog {
 	t.Helper()
-	j := journalOf(t, seen.DefaultSettings(), store.Options{})
+	j := newTestLog(t, seen.DefaultSettings(), store.Options{})
 	for m := range 7 {
-		j.at(monthStart(2026, 5+m)).add(plays(user, numbers(100*m, 50)...)...)
-		j.add(plays("neighbor", numbers(0, 3)...)...)
+		j.advanceTo(monthStart(2026, 5+m)).add(newPlays(user, itemNumbers(100*m, 50)...)...)
+		j.add(newPlays("neighbor", itemNumbers(0, 3)...)...)
 		if m < 6 {
-			j.tick(monthStart(2026, 5+m) + 20*day)
-			j.tick(monthStart(2026, 6+m) - 1000)
+			j.maintainAt(monthStart(2026, 5+m) + 20*day)
+			j.maintainAt(monthStart(2026, 6+m) - 1000)
 		}
 	}
-	j.add(backfills(monthStart(2026, 8)+day, user, numbers(5000, 20)...)...)
-	j.add(events.Event{Kind: events.Served, User: user, Items: numbers(0, 100)},
-		events.Event{Kind: events.Served, User: user, Items: numbers(50, 100), Backfill: true, Time: 5})
+
+	j.add(newBackfills(monthStart(2026, 8)+day, user, itemNumbers(5000, 20)...)...)
+	j.add(events.Event{Kind: events.Served, User: user, Items: itemNumbers(0, 100)},
+		events.Event{Kind: events.Served, User: user, Items: itemNumbers(50, 100), Backfill: true, Time: 5})
 	return j
 }
 
 // users have ids of every form.
 var users = []string{"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099"}
 
-// TestErasedUserLeavesNoRow: nothing names a deleted user, or one whose seen was emptied, and
-// nothing comes back: no row, no play, no serve of any month, whatever imports bring later (I12).
-// Later events of the user count as usual.
+// TestErasedUserLeavesNoRow checks that no row names a deleted user, or a user whose seen items were
+// cleared. No row, play or serve of any month comes back, whatever imports bring later (I12). Later
+// events of the user count as usual.
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	for _, user := range users {
 		for _, kind := range []events.Kind{events.UserDeleted, events.SeenCleared} {
 			t.Run(fmt.Sprint(user, " ", kind), func(t *testing.T) {
-				j := eventful(t, user)
+				j := newLogWithEveryRow(t, user)
 				defer j.close()
-				if n := j.mentions(user); n != 9 {
-					t.Fatalf("%d rows name the user, want 7 months, one twice, and serves", n)
+				if n := j.countRowsNaming(user); n != 9 {
+					t.Fatalf("got %d rows that name the user, want 9: 7 months, one of them twice, and serves", n)
 				}
-				neighbor := j.mentions("neighbor")
+
+				neighbor := j.countRowsNaming("neighbor")
 				j.add(events.Event{Kind: kind, User: user})
-				mustBeEmpty(t, j, user, "at once")
+				checkEmpty(t, j, user, "after the erasure")
+
+				// An import of old plays and serves brings nothing back.
 				for m := range 7 {
-					j.add(backfills(monthStart(2026, 5+m)+2*day, user, numbers(100*m, 50)...)...)
+					j.add(newBackfills(monthStart(2026, 5+m)+2*day, user, itemNumbers(100*m, 50)...)...)
 				}
-				j.add(events.Event{Kind: events.Served, User: user, Items: numbers(0, 100), Backfill: true, Time: 5})
-				mustBeEmpty(t, j, user, "after an import")
-				j.add(plays(user, "7")...)
+				j.add(events.Event{Kind: events.Served, User: user, Items: itemNumbers(0, 100), Backfill: true, Time: 5})
+				checkEmpty(t, j, user, "after an import")
+
+				// Later plays and serves count, also when their month is sealed.
+				j.add(newPlays(user, "7")...)
 				j.add(events.Event{Kind: events.Served, User: user, Items: []string{"8"}})
-				if unseen := j.ask(user, 6, "7", "8", "100"); !slices.Equal(unseen, []uint32{1, 2}) {
-					t.Errorf("%v are unseen after a play", unseen)
+				if unseen := j.findUnseen(user, 6, "7", "8", "100"); !slices.Equal(unseen, []uint32{1, 2}) {
+					t.Errorf("after a later play: got the indexes %v of unseen items, want [1 2]", unseen)
 				}
-				if served := j.served(user); !slices.Equal(served, []string{"8"}) {
-					t.Errorf("%v were served", served)
+				if served := j.mustReadServed(user); !slices.Equal(served, []string{"8"}) {
+					t.Errorf("after a later serve: got the served items %v, want [8]", served)
 				}
-				if n := j.mentions("neighbor"); n != neighbor {
-					t.Errorf("%d of %d rows of another user are left", n, neighbor)
+				if n := j.countRowsNaming("neighbor"); n != neighbor {
+					t.Errorf("got %d rows that name another user, want %d as before", n, neighbor)
 				}
-				j.tick(monthStart(2026, 12) + 10*day)
-				if unseen := j.ask(user, 6, "7", "8", "100"); !slices.Equal(unseen, []uint32{1, 2}) {
-					t.Errorf("%v are unseen once the month was sealed", unseen)
+				j.maintainAt(monthStart(2026, 12) + 10*day)
+				if unseen := j.findUnseen(user, 6, "7", "8", "100"); !slices.Equal(unseen, []uint32{1, 2}) {
+					t.Errorf("after the month was sealed: got the indexes %v of unseen items, want [1 2]", unseen)
 				}
-				j.rebuilt(t)
+				j.checkRebuild(t)
 			})
 		}
 	}
 }
 
-func mustBeEmpty(t *testing.T, j *journal, user, when string) {
+// checkEmpty checks that no row names a user, and that the user has seen nothing.
+func checkEmpty(t *testing.T, j *testLog, user, when string) {
 	t.Helper()
-	if n := j.mentions(user); n != 0 {
-		t.Errorf("%s: %d rows name the user", when, n)
+	if n := j.countRowsNaming(user); n != 0 {
+		t.Errorf("%s: got %d rows that name the user, want none", when, n)
 	}
-	if items := numbers(0, 700); len(j.ask(user, 6, items...)) != len(items) {
-		t.Errorf("%s: some items are seen", when)
+	items := itemNumbers(0, 700)
+	if unseen := j.findUnseen(user, 6, items...); len(unseen) != len(items) {
+		t.Errorf("%s: got %d unseen items, want all %d", when, len(unseen), len(items))
 	}
-	if served := j.served(user); len(served) > 0 {
-		t.Errorf("%s: %v were served", when, served)
+	if served := j.mustReadServed(user); len(served) > 0 {
+		t.Errorf("%s: got the served items %v, want none", when, served)
 	}
 }
 
-// served lists what was served to a user.
-func (j *journal) served(user string) []string {
+// mustReadServed returns the items that were served to a user.
+func (j *testLog) mustReadServed(user string) []string {
 	j.t.Helper()
 	v, err := j.store.View()
 	if err != nil {
@@ -116,53 +124,58 @@ func (j *journal) served(user string) []string {
 	return served
 }
 
-// TestErasedWhileMaintenanceIsAtWork deletes users at any hour of the weeks in which a month is
-// sealed and another is dropped.
+// TestErasedWhileMaintenanceIsAtWork deletes users at different times of the weeks in which a month is
+// sealed and another is dropped. No row may name them.
 func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
-	j := journalOf(t, seen.DefaultSettings(), store.Options{})
+	j := newTestLog(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	const users = 120
 	for m := range 6 {
-		j.at(monthStart(2026, 5+m)).add(crowd(users, "1", "2")...)
-		j.tick(monthStart(2026, 5+m) + 20*day)
+		j.advanceTo(monthStart(2026, 5+m)).add(newPlaysOfUsers(users, "1", "2")...)
+		j.maintainAt(monthStart(2026, 5+m) + 20*day)
 	}
+
 	for i := range users {
 		user := fmt.Sprint("user", i)
-		j.tick(monthStart(2026, 11) + events.Micros(i)*10*day/users)
-		j.add(backfills(monthStart(2026, 7)+day, user, "3")...)
+		j.maintainAt(monthStart(2026, 11) + events.Micros(i)*10*day/users)
+		j.add(newBackfills(monthStart(2026, 7)+day, user, "3")...)
 		j.add(events.Event{Kind: events.UserDeleted, User: user})
-		j.rows(func(key, _ []byte) {
+		j.eachRow(func(key, _ []byte) {
 			if bytes.Contains(key, append([]byte(user), 0)) {
-				t.Errorf("%x is left of %s", key, user)
+				t.Errorf("got the row %x of %s after the deletion, want none", key, user)
 			}
 		})
 	}
-	if n := j.mentions("user"); n != 0 {
-		t.Errorf("%d rows name deleted users", n)
+	if n := j.countRowsNaming("user"); n != 0 {
+		t.Errorf("got %d rows that name deleted users, want none", n)
 	}
-	j.rebuilt(t)
+	j.checkRebuild(t)
 }
 
-// TestClosedBackfillsForgetErasedUsers: once no backfill can come, nothing is remembered of those
-// who were deleted.
+// TestClosedBackfillsForgetErasedUsers checks that no row about a deleted user is left once no
+// backfill can arrive.
 func TestClosedBackfillsForgetErasedUsers(t *testing.T) {
-	j := journalOf(t, seen.DefaultSettings(), store.Options{})
+	j := newTestLog(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
-	count := func() (n int) {
-		j.rows(func(key, _ []byte) {
+	countTombstones := func() (n int) {
+		j.eachRow(func(key, _ []byte) {
 			if projections.Tag(key[2]) == projections.FirstSeenTag+3 {
 				n++
 			}
 		})
 		return n
 	}
-	j.at(monthStart(2026, 5)).add(events.Event{Kind: events.UserDeleted, User: "ann"}, events.Event{Kind: events.UserDeleted, User: "bob"})
-	if n := count(); n != 2 {
-		t.Fatalf("%d users are remembered", n)
+
+	// Each deletion leaves a tombstone while backfills can arrive.
+	deleteUser := func(user string) events.Event { return events.Event{Kind: events.UserDeleted, User: user} }
+	j.advanceTo(monthStart(2026, 5)).add(deleteUser("ann"), deleteUser("bob"))
+	if n := countTombstones(); n != 2 {
+		t.Fatalf("got %d tombstones, want 2", n)
 	}
+
 	j.add(events.Event{Kind: events.BackfillClosed})
-	j.add(events.Event{Kind: events.UserDeleted, User: "ann"}, events.Event{Kind: events.UserDeleted, User: "cid"})
-	if n := count(); n != 1 {
-		t.Errorf("%d users are remembered, want bob alone", n)
+	j.add(deleteUser("ann"), deleteUser("cid"))
+	if n := countTombstones(); n != 1 {
+		t.Errorf("after backfills were closed: got %d tombstones, want only that of bob", n)
 	}
 }

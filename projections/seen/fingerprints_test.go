@@ -20,6 +20,8 @@ func randomSet(r *rand.Rand, n int) []uint64 {
 	return slices.Compact(values)
 }
 
+// TestRiceIsCanonical checks that sets of random and of extreme values are decoded as they were
+// encoded.
 func TestRiceIsCanonical(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -33,63 +35,80 @@ func TestRiceIsCanonical(t *testing.T) {
 		}
 		slices.Sort(values)
 		values = slices.Compact(values)
+
 		row := appendRice(nil, values)
 		got, ok := decodeRice(nil, row)
 		if !ok || !slices.Equal(got, values) {
-			t.Fatalf("%v, %v: %x", values, got, row)
+			t.Fatalf("row %x: got %v, want %v", row, got, values)
 		}
 	}
 }
 
-// TestFingerprintsAroundPowersOfTwo: where the number of fingerprints gets one more bit, the code
-// gets one bit less. Sets of every such size come back, spread or in a heap at either end.
+// TestFingerprintsAroundPowersOfTwo checks sets around the sizes at which the number of fingerprints
+// gets one more bit and the code one bit less. Spread over all values, or at either end, each must
+// be decoded as it was encoded.
 func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const limit = uint64(1) << fingerprintBits
 	for k := range 14 {
 		for _, n := range []int{1<<k - 1, 1 << k, 1<<k + 1} {
-			low, high := make([]uint64, n), make([]uint64, n)
+			low := make([]uint64, n)
+			high := make([]uint64, n)
 			for i := range n {
-				low[i], high[i] = uint64(i), limit-uint64(n)+uint64(i)
+				low[i] = uint64(i)
+				high[i] = limit - uint64(n) + uint64(i)
 			}
 			for name, values := range map[string][]uint64{"spread": randomSet(r, n), "low": low, "high": high} {
 				if n == 0 {
-					continue // no row has none
+					continue // there is no row without fingerprints
 				}
 				row := appendFingerprints(nil, values)
 				got, err := decodeFingerprints(nil, row)
-				if err != nil || !slices.Equal(got, values) {
-					t.Fatalf("%d fingerprints, %s: %d come back: %v", n, name, len(got), err)
+				if err != nil {
+					t.Fatalf("%d fingerprints, %s: %v", n, name, err)
 				}
-				// Besides the rest, a gap takes one bit and what is in unary, which is less than 2n
-				// bits in all.
-				most := 4 + (n*(riceLowBits(uint64(n))+1)+2*n)/8 + 1
-				if len(row) > most {
-					t.Errorf("%d fingerprints, %s: %d bytes, want at most %d", n, name, len(row), most)
+				if !slices.Equal(got, values) {
+					t.Fatalf("%d fingerprints, %s: got %d other ones, want the same", n, name, len(got))
+				}
+
+				// Besides the low bits, a gap takes one bit and its unary part, which takes less than
+				// 2n bits in all.
+				maxBytes := 4 + (n*(riceLowBits(uint64(n))+1)+2*n)/8 + 1
+				if len(row) > maxBytes {
+					t.Errorf("%d fingerprints, %s: got %d bytes, want at most %d", n, name, len(row), maxBytes)
 				}
 			}
 		}
 	}
 }
 
-// TestDecodingAppendsToDst: rows and fingerprints are appended, and a row that is refused leaves
-// what was there.
+// TestDecodingAppendsToDst checks that encoding and decoding append to their first argument, and that
+// a row that is refused leaves what was there.
 func TestDecodingAppendsToDst(t *testing.T) {
 	row := appendFingerprints([]byte("row:"), []uint64{5, 9})
 	if !bytes.HasPrefix(row, []byte("row:")) {
-		t.Fatalf("%x", row)
+		t.Fatalf("got the row %q, want one that begins with \"row:\"", row)
 	}
+
 	got, err := decodeFingerprints([]uint64{7}, row[4:])
-	if err != nil || !slices.Equal(got, []uint64{7, 5, 9}) {
-		t.Fatalf("%v %v", got, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got, err = decodeFingerprints([]uint64{7}, row[4:len(row)-1]); err == nil || !slices.Equal(got[:1], []uint64{7}) {
-		t.Fatalf("%v %v", got, err)
+	if want := []uint64{7, 5, 9}; !slices.Equal(got, want) {
+		t.Fatalf("got the fingerprints %v, want %v", got, want)
+	}
+
+	got, err = decodeFingerprints([]uint64{7}, row[4:len(row)-1])
+	if err == nil {
+		t.Fatal("decode a cut row: got no error, want one")
+	}
+	if !slices.Equal(got[:1], []uint64{7}) {
+		t.Fatalf("decode a cut row: got the fingerprints %v, want 7 first", got)
 	}
 }
 
-// TestDecodingRejectsOtherForms changes, cuts and prolongs rows: what is taken all the same is the
-// row of another set.
+// TestDecodingRejectsOtherForms changes, cuts and extends rows. Each such row must be refused, or be
+// the only row of another set.
 func TestDecodingRejectsOtherForms(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	refused := 0
@@ -105,27 +124,31 @@ func TestDecodingRejectsOtherForms(t *testing.T) {
 			}
 			forms = append(forms, row[:i])
 		}
-		forms = append(forms, append(bytes.Clone(row), 0), append(bytes.Clone(row), 1), append(bytes.Clone(row), row...),
-			// The number of fingerprints in more bytes than it needs.
-			slices.Concat(row[:1], []byte{row[1] | 0x80, 0}, row[2:]))
+
+		twoByteCount := slices.Concat(row[:1], []byte{row[1] | 0x80, 0}, row[2:]) // more bytes than the number needs
+		forms = append(forms, append(bytes.Clone(row), 0), append(bytes.Clone(row), 1))
+		forms = append(forms, append(bytes.Clone(row), row...), twoByteCount)
 		for _, form := range forms {
 			got, err := decodeFingerprints(nil, form)
 			if err != nil {
 				refused++
 				continue
 			}
-			if again := appendFingerprints(nil, got); !bytes.Equal(again, form) || slices.Equal(got, values) {
-				t.Fatalf("%x is read as %v, which is %x", form, got, again)
+			if again := appendFingerprints(nil, got); !bytes.Equal(again, form) {
+				t.Fatalf("row %x decodes to %v, which encodes to %x, want the same bytes", form, got, again)
+			}
+			if slices.Equal(got, values) {
+				t.Fatalf("rows %x and %x both decode to %v, want one row per set", form, row, got)
 			}
 		}
 	}
 	if refused == 0 {
-		t.Error("no form was refused")
+		t.Error("got no refused rows, want some")
 	}
 }
 
-// TestUnionIsASemilattice: in whatever groups and order rows are merged, and however often, the
-// same bytes come out.
+// TestUnionIsASemilattice checks that the order and grouping in which rows are merged, and
+// repetitions, do not change the resulting bytes.
 func TestUnionIsASemilattice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fingerprints := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<fingerprintBits-1))
@@ -140,63 +163,76 @@ func TestUnionIsASemilattice(t *testing.T) {
 			all = append(all, set...)
 			rows = append(rows, appendFingerprints(nil, set))
 		}
+
 		slices.Sort(all)
 		want := appendFingerprints(nil, slices.Compact(all))
 		for range 4 {
-			if got := mergeAnyhow(t, rows, union); !bytes.Equal(got, want) {
-				t.Fatalf("%x, want %x, of %x", got, want, rows)
+			if got := mergeInRandomGroups(t, rows, union); !bytes.Equal(got, want) {
+				t.Fatalf("merge %x: got %x, want %x", rows, got, want)
 			}
 		}
 	})
 }
 
-// mergeAnyhow merges rows in random order, with repetitions, in random groups.
-func mergeAnyhow(t *rapid.T, rows [][]byte, merge func(dst []byte, rows [][]byte) ([]byte, error)) []byte {
+// mergeInRandomGroups merges rows in random order, with repetitions, in random groups.
+func mergeInRandomGroups(t *rapid.T, rows [][]byte, merge func(dst []byte, rows [][]byte) ([]byte, error)) []byte {
 	left := rapid.Permutation(rows).Draw(t, "order")
 	left = append(left, rapid.SliceOfN(rapid.SampledFrom(rows), 0, 3).Draw(t, "again")...)
 	for len(left) > 1 {
 		from := rapid.IntRange(0, len(left)-2).Draw(t, "from")
 		to := rapid.IntRange(from+2, len(left)).Draw(t, "to")
-		// What stands before the merged row is left alone.
+
+		// The bytes before the merged row must stay.
 		merged, err := merge([]byte("before"), left[from:to])
-		if err != nil || !bytes.HasPrefix(merged, []byte("before")) {
-			t.Fatalf("%x: %v", merged, err)
+		if err != nil {
+			t.Fatalf("merge: %v", err)
+		}
+		if !bytes.HasPrefix(merged, []byte("before")) {
+			t.Fatalf("merge: got %q, want the bytes \"before\" first", merged)
 		}
 		left = slices.Concat(left[:from], [][]byte{merged[len("before"):]}, left[to:])
 	}
 	return left[0]
 }
 
-// TestUnionRefusesCorruptRows: a row that cannot be is not left out of a union.
+// TestUnionRefusesCorruptRows checks that a corrupt row is not left out of a union, but refused.
 func TestUnionRefusesCorruptRows(t *testing.T) {
-	good, large := appendFingerprint(nil, 1), appendFingerprints(nil, randomSet(rand.New(rand.NewPCG(1, 1)), 100))
+	good := appendFingerprint(nil, 1)
+	large := appendFingerprints(nil, randomSet(rand.New(rand.NewPCG(1, 1)), 100))
 	for _, rows := range [][][]byte{
-		{good, nil}, {good, {versionFingerprints}}, {good, good[:len(good)-1]}, {large, large[:len(large)-1]}, {large, {versionBloom, 1}},
+		{good, nil},
+		{good, {versionFingerprints}},
+		{good, good[:len(good)-1]},
+		{large, large[:len(large)-1]},
+		{large, {versionBloom, 1}},
 	} {
 		if got, err := union(nil, rows); err == nil {
-			t.Errorf("%x are merged to %x", rows, got)
+			t.Errorf("merge %x: got %x, want an error", rows, got)
 		}
 	}
 }
 
-// TestFingerprintsDifferByUser: the same item has another print for each user, and fingerprints
-// fill their space evenly.
+// TestFingerprintsDifferByUser checks that one item has another fingerprint for each user, and that
+// fingerprints are spread evenly over their values.
 func TestFingerprintsDifferByUser(t *testing.T) {
 	item, _ := itemHash(nil, "42")
-	met := map[uint64]bool{}
+	known := map[uint64]bool{}
 	var buckets [64]int
 	const users = 64_000
 	for i := range users {
 		p := fingerprintOf(item, userSalt(string(rune('a'+i%26))+string(rune(0x4e00+i/26))))
-		if p >= 1<<fingerprintBits || met[p] {
-			t.Fatalf("print %x", p)
+		if p >= 1<<fingerprintBits {
+			t.Fatalf("got the fingerprint %x, want at most %d bits", p, fingerprintBits)
 		}
-		met[p] = true
+		if known[p] {
+			t.Fatalf("got the fingerprint %x twice, want another one for each user", p)
+		}
+		known[p] = true
 		buckets[p>>(fingerprintBits-6)]++
 	}
 	for i, n := range buckets {
 		if math.Abs(float64(n)-users/64) > 200 { // six standard deviations
-			t.Errorf("%d fingerprints begin with %d, want about %d", n, i, users/64)
+			t.Errorf("got %d fingerprints that begin with %d, want about %d", n, i, users/64)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzFingerprints: bytes are no row of fingerprints, or the only row of their set.
+// FuzzFingerprints checks that bytes are either no row of fingerprints, or the only row of their set.
 func FuzzFingerprints(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 15, 16, 17, 127, 128, 300} {
@@ -19,31 +19,40 @@ func FuzzFingerprints(f *testing.F) {
 	f.Fuzz(func(t *testing.T, row []byte) {
 		got, err := decodeFingerprints(nil, row)
 		if cap(got) > 16*len(row)+64 {
-			t.Fatalf("%d bytes take space for %d fingerprints", len(row), cap(got))
+			t.Fatalf("a row of %d bytes takes space for %d fingerprints, want at most %d", len(row), cap(got), 16*len(row)+64)
 		}
 		if err != nil {
 			return
 		}
-		mustRise(t, got)
+
+		checkSorted(t, got)
 		if again := appendFingerprints(nil, got); !bytes.Equal(again, row) {
-			t.Fatalf("%x is read as the set of %x", row, again)
+			t.Fatalf("row %x decodes to a set that encodes to %x, want the same bytes", row, again)
 		}
-		if merged, err := union(nil, [][]byte{row, row}); err != nil || !bytes.Equal(merged, row) {
-			t.Fatalf("%x merged with itself is %x: %v", row, merged, err)
+		merged, err := union(nil, [][]byte{row, row})
+		if err != nil {
+			t.Fatalf("merge %x with itself: %v", row, err)
+		}
+		if !bytes.Equal(merged, row) {
+			t.Fatalf("merge %x with itself: got %x, want the same bytes", row, merged)
 		}
 	})
 }
 
-func mustRise(t *testing.T, set []uint64) {
+// checkSorted checks that fingerprints are sorted, differ, and have no more bits than allowed.
+func checkSorted(t *testing.T, set []uint64) {
 	t.Helper()
 	for i, p := range set {
-		if p >= 1<<fingerprintBits || i > 0 && p <= set[i-1] {
-			t.Fatalf("%x do not rise, or have more than %d bits", set, fingerprintBits)
+		if p >= 1<<fingerprintBits {
+			t.Fatalf("fingerprint %x has more than %d bits", p, fingerprintBits)
+		}
+		if i > 0 && p <= set[i-1] {
+			t.Fatalf("fingerprint %x comes after %x, want rising ones", p, set[i-1])
 		}
 	}
 }
 
-// FuzzBloom: bytes are no filter, or one that reports of each print whether it is in it.
+// FuzzBloom checks that bytes are either no filter, or one that reports of each fingerprint whether it is in the filter.
 func FuzzBloom(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 100, 300} {
@@ -56,13 +65,17 @@ func FuzzBloom(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		again := binary.AppendUvarint([]byte{versionBloom, byte(b.k)}, uint64(b.n))
-		if again = append(again, b.bits...); !bytes.Equal(again, row) {
-			t.Fatalf("%x is read as %x", row, again)
+		again = append(again, b.bits...)
+		if !bytes.Equal(again, row) {
+			t.Fatalf("row %x decodes to a filter that encodes to %x, want the same bytes", row, again)
 		}
 		if b.n < 1 || b.n > 8*len(row) || len(b.bits) == 0 {
-			t.Fatalf("%d fingerprints in %d bytes", b.n, len(row))
+			t.Fatalf("got %d fingerprints in a row of %d bytes, want 1 to 8 per byte", b.n, len(row))
 		}
+
+		// The filter has a fingerprint if all its bits are set.
 		probed &= 1<<fingerprintBits - 1
 		want := true
 		pos := positions(spreadFingerprint(probed))
@@ -71,12 +84,12 @@ func FuzzBloom(f *testing.F) {
 			want = want && b.bits[at/8]>>(at%8)&1 != 0
 		}
 		if b.has(spreadFingerprint(probed)) != want {
-			t.Fatalf("%x: print %x is in the filter: %v, want %v", row, probed, !want, want)
+			t.Fatalf("filter %x has the fingerprint %x: got %v, want %v", row, probed, !want, want)
 		}
 	})
 }
 
-// FuzzServes: bytes are no row of serves, or the only one of these serves.
+// FuzzServes checks that bytes are either no row of serves, or the only row of these serves.
 func FuzzServes(f *testing.F) {
 	f.Add(appendServes(nil, []serve{{stamp: liveStampBit | 9, index: 1, item: []byte("\x03a\x00")}}))
 	f.Add(appendServes(nil, []serve{
@@ -91,22 +104,30 @@ func FuzzServes(f *testing.F) {
 			return
 		}
 		if len(got) == 0 || len(got) > maxServed {
-			t.Fatalf("%x has %d serves", row, len(got))
-		}
-		twice := false
-		for i, s := range got {
-			twice = twice || slices.ContainsFunc(got[:i], func(o serve) bool { return bytes.Equal(o.item, s.item) })
+			t.Fatalf("row %x has %d serves, want 1 to %d", row, len(got), maxServed)
 		}
 		if again := appendServes(nil, got); !bytes.Equal(again, row) {
-			t.Fatalf("%x is read as the serves of %x", row, again)
+			t.Fatalf("row %x decodes to serves that encode to %x, want the same bytes", row, again)
 		}
-		if merged, err := mergeServes(nil, [][]byte{row, row}); err != nil || bytes.Equal(merged, row) == twice {
-			t.Fatalf("%x merged with itself is %x: %v", row, merged, err)
+
+		// A merge keeps each item once.
+		hasDuplicates := false
+		for i, s := range got {
+			if slices.ContainsFunc(got[:i], func(o serve) bool { return bytes.Equal(o.item, s.item) }) {
+				hasDuplicates = true
+			}
+		}
+		merged, err := mergeServes(nil, [][]byte{row, row})
+		if err != nil {
+			t.Fatalf("merge %x with itself: %v", row, err)
+		}
+		if unchanged := bytes.Equal(merged, row); unchanged == hasDuplicates {
+			t.Fatalf("merge %x with itself: got %x, want the same bytes: %v", row, merged, !hasDuplicates)
 		}
 	})
 }
 
-// FuzzPlan: bytes are no plan, or the only row of one.
+// FuzzPlan checks that bytes are either no plan, or the only row of one.
 func FuzzPlan(f *testing.F) {
 	f.Add(plan{{671, 0}}.appendRow(nil))
 	f.Add(plan{{670, 3}, {671, 8192}, {lastMonth, 1 << 40}}.appendRow(nil))
@@ -116,7 +137,7 @@ func FuzzPlan(f *testing.F) {
 			return
 		}
 		if again := p.appendRow(nil); !bytes.Equal(again, row) {
-			t.Fatalf("%x is read as the plan of %x", row, again)
+			t.Fatalf("row %x decodes to a plan that encodes to %x, want the same bytes", row, again)
 		}
 	})
 }

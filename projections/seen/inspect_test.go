@@ -14,10 +14,10 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind
-// of row among them.
+// TestDescribeRowKnowsEveryRow describes every row that long histories make, and checks that every
+// kind of row is among them.
 func TestDescribeRowKnowsEveryRow(t *testing.T) {
-	met := map[string]string{}
+	textByKind := map[string]string{}
 	for seed := range uint64(6) {
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(DefaultSettings())})
 		if err != nil {
@@ -30,6 +30,7 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		it := v.Iter(nil, nil)
 		for it.Next() {
 			if projections.IsRuntimeKey(it.Key()) {
@@ -37,38 +38,41 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 			}
 			text, err := projections.Text(DescribeRow(it.Key(), it.Value()))
 			if err != nil {
-				t.Errorf("%x = %x: %v", it.Key(), it.Value(), err)
+				t.Errorf("describe %x = %x: %v", it.Key(), it.Value(), err)
 				continue
 			}
-			met[strings.Fields(text)[1]] = text
-			mustRefuse(t, text, it.Key(), it.Value())
+			textByKind[strings.Fields(text)[1]] = text
+			checkNotDescribed(t, text, it.Key(), it.Value())
 		}
+
 		for _, err := range []error{it.Close(), v.Close(), s.Close()} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	for _, form := range rowForms {
-		if met[form.Name] == "" {
-			t.Errorf("no history makes a row of kind %s", form.Name)
+		if textByKind[form.Name] == "" {
+			t.Errorf("got no row of kind %s from any history, want at least one", form.Name)
 		}
-		t.Log(met[form.Name])
+		t.Log(textByKind[form.Name])
 	}
 }
 
-// mustRefuse describes what is like a row and is none: with a key that is cut or in another shard,
-// or with a value that is cut, prolonged, or of another version.
-func mustRefuse(t *testing.T, text string, key, value []byte) {
+// checkNotDescribed checks that what is like a row, and is none, cannot be described: with a key that
+// is cut, longer or in another shard, or with a value that is cut, longer or of another version.
+func checkNotDescribed(t *testing.T, text string, key, value []byte) {
 	t.Helper()
-	refuse := func(what string, key, value []byte) {
+	checkCorrupt := func(what string, key, value []byte) {
 		t.Helper()
 		if got, err := projections.Text(DescribeRow(key, value)); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("%s: %s: %q, %v", text, what, got, err)
+			t.Errorf("%s with %s: got %q, error %v, want %v", text, what, got, err, projections.ErrCorrupt)
 		}
 	}
+
 	if tag := projections.Tag(key[2]); tag != tagPlan && tag != tagTick {
-		refuse("a cut key", key[:len(key)-1], value)
+		checkCorrupt("a cut key", key[:len(key)-1], value)
 		other := bytes.Clone(key)
 		if tag == tagPlays || tag == tagSealed {
 			other[4] ^= 1
@@ -76,28 +80,32 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 			other[1] ^= 1
 		}
 		if tag != tagClosedUser {
-			refuse("another shard", other, value)
+			checkCorrupt("another shard", other, value)
 		}
 	}
-	refuse("a longer key", append(bytes.Clone(key), 0), value)
+	checkCorrupt("a longer key", append(bytes.Clone(key), 0), value)
+
 	if len(value) == 0 {
-		refuse("a value", key, []byte{0})
+		checkCorrupt("a value", key, []byte{0})
 		return
 	}
-	refuse("no value", key, nil)
-	refuse("a cut value", key, value[:len(value)-1])
-	refuse("a longer value", key, append(bytes.Clone(value), 0))
-	refuse("another version", key, append([]byte{9}, value[1:]...))
+	checkCorrupt("no value", key, nil)
+	checkCorrupt("a cut value", key, value[:len(value)-1])
+	checkCorrupt("a longer value", key, append(bytes.Clone(value), 0))
+	checkCorrupt("another version", key, append([]byte{9}, value[1:]...))
 }
 
-// TestDescribeRowReadsMonthOfKey: a month stands in the key in two bytes, before the tag.
+// TestDescribeRowReadsMonthOfKey checks that the key has the month in two bytes, before the tag.
 func TestDescribeRowReadsMonthOfKey(t *testing.T) {
 	key := monthKey(nil, 671, tagPlays, "ann")
 	if binary.BigEndian.Uint16(key) != 671 {
-		t.Fatalf("%x", key)
+		t.Fatalf("got the key %x, want month 671 in its first two bytes", key)
 	}
 	text, err := projections.Text(DescribeRow(key, appendFingerprint(nil, 5)))
-	if want := " plays month=2025-12 A=ann fingerprints=1 bytes=8"; err != nil || !strings.HasSuffix(text, want) {
-		t.Errorf("%q (%v), want %q", text, err, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := " plays month=2025-12 A=ann fingerprints=1 bytes=8"; !strings.HasSuffix(text, want) {
+		t.Errorf("got %q, want it to end with %q", text, want)
 	}
 }

@@ -15,47 +15,48 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// journal is a log that is folded as it is written.
-type journal struct {
+// testLog is a log that is folded as it is written.
+type testLog struct {
 	t        fataler
 	settings seen.Settings
 	store    *store.Store
-	// envs are all of the log.
+	// envs has all envelopes of the log.
 	envs   []*events.Envelope
 	now    events.Micros
 	seq    uint64
 	offset uint64
 }
 
-// journalOf opens a store of an empty log, on a file system in memory unless options name another.
-func journalOf(t fataler, s seen.Settings, opts store.Options) *journal {
+// newTestLog opens a store of an empty log, on a file system in memory unless the options name another one.
+func newTestLog(t fataler, s seen.Settings, opts store.Options) *testLog {
 	t.Helper()
 	if opts.FS == nil && opts.Dir == "" {
-		opts.FS, opts.Dir = vfs.NewMem(), "data"
+		opts.FS = vfs.NewMem()
+		opts.Dir = "data"
 	}
 	opts.Projection = seen.New(s)
 	store, err := store.Open(opts)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	return &journal{t: t, settings: s, store: store}
+	return &testLog{t: t, settings: s, store: store}
 }
 
-func (j *journal) close() {
+func (j *testLog) close() {
 	j.t.Helper()
 	if err := j.store.Close(); err != nil {
 		j.t.Fatalf("close: %v", err)
 	}
 }
 
-// at sets the log time of what comes next.
-func (j *journal) at(now events.Micros) *journal {
+// advanceTo sets the log time of the next events, unless it is later already.
+func (j *testLog) advanceTo(now events.Micros) *testLog {
 	j.now = max(j.now, now)
 	return j
 }
 
-// add appends events, as large as envelopes may be, and folds them in one batch.
-func (j *journal) add(evs ...events.Event) {
+// add appends events, in envelopes as large as they may be, and folds them in one call.
+func (j *testLog) add(evs ...events.Event) {
 	j.t.Helper()
 	first := len(j.envs)
 	for len(evs) > 0 {
@@ -68,16 +69,19 @@ func (j *journal) add(evs ...events.Event) {
 	}
 }
 
-func (j *journal) append(evs []events.Event) {
+// append appends an envelope of the events, to which it gives their positions, times and offsets.
+func (j *testLog) append(evs []events.Event) {
 	j.seq++
 	env := &events.Envelope{Events: evs}
 	for i := range evs {
 		ev := &evs[i]
 		j.now++
-		ev.Seq, ev.Slot = j.seq, uint16(i)
+		ev.Seq = j.seq
+		ev.Slot = uint16(i)
 		if ev.Backfill {
 			j.offset++
-			ev.Source, ev.Offset = "old", j.offset
+			ev.Source = "old"
+			ev.Offset = j.offset
 		} else {
 			ev.Time = j.now
 		}
@@ -87,8 +91,8 @@ func (j *journal) append(evs []events.Event) {
 	j.envs = append(j.envs, env)
 }
 
-// plays are live plays of a user.
-func plays(user string, items ...string) []events.Event {
+// newPlays returns live plays of a user.
+func newPlays(user string, items ...string) []events.Event {
 	evs := make([]events.Event, len(items))
 	for i, item := range items {
 		evs[i] = events.Event{Kind: events.Played, User: user, Item: item}
@@ -96,24 +100,25 @@ func plays(user string, items ...string) []events.Event {
 	return evs
 }
 
-// backfills are plays that happened at a time, one microsecond after the other.
-func backfills(at events.Micros, user string, items ...string) []events.Event {
-	evs := plays(user, items...)
+// newBackfills returns plays that happened from a time on, one microsecond after the other.
+func newBackfills(at events.Micros, user string, items ...string) []events.Event {
+	evs := newPlays(user, items...)
 	for i := range evs {
-		evs[i].Backfill, evs[i].Time = true, at+events.Micros(i)
+		evs[i].Backfill = true
+		evs[i].Time = at + events.Micros(i)
 	}
 	return evs
 }
 
-// tick folds an event at a time, of a user of whom nothing is stored: the maintenance is done that
-// is due by then.
-func (j *journal) tick(at events.Micros) {
+// maintainAt folds an event at a time, of a user of whom nothing is stored. The store then does the
+// maintenance that is due by that time.
+func (j *testLog) maintainAt(at events.Micros) {
 	j.t.Helper()
-	j.at(at).add(events.Event{Kind: events.SeenCleared, User: "clock"})
+	j.advanceTo(at).add(events.Event{Kind: events.SeenCleared, User: "clock"})
 }
 
-// numbers are items.
-func numbers(from, n int) []string {
+// itemNumbers returns n items, whose ids are numbers from the first one on.
+func itemNumbers(from, n int) []string {
 	items := make([]string, n)
 	for i := range items {
 		items[i] = strconv.Itoa(from + i)
@@ -121,8 +126,8 @@ func numbers(from, n int) []string {
 	return items
 }
 
-// ask asks which of some items a user has not seen, served ones left aside.
-func (j *journal) ask(user string, window int, items ...string) []uint32 {
+// findUnseen returns the indexes of the items that a user has not played in a window. It ignores serves.
+func (j *testLog) findUnseen(user string, window int, items ...string) []uint32 {
 	j.t.Helper()
 	v, err := j.store.View()
 	if err != nil {
@@ -143,8 +148,8 @@ const (
 	planRow   = projections.FirstSeenTag + 4
 )
 
-// rows calls do for all rows of the projection.
-func (j *journal) rows(do func(key, value []byte)) {
+// eachRow calls visit for all rows of the projection.
+func (j *testLog) eachRow(visit func(key, value []byte)) {
 	j.t.Helper()
 	v, err := j.store.View()
 	if err != nil {
@@ -153,7 +158,7 @@ func (j *journal) rows(do func(key, value []byte)) {
 	it := v.Iter(nil, nil)
 	for it.Next() {
 		if !projections.IsRuntimeKey(it.Key()) {
-			do(it.Key(), it.Value())
+			visit(it.Key(), it.Value())
 		}
 	}
 	if err := errors.Join(it.Close(), v.Close()); err != nil {
@@ -161,11 +166,11 @@ func (j *journal) rows(do func(key, value []byte)) {
 	}
 }
 
-// count counts the rows of a month, from 1970.
-func (j *journal) count(month int, tag projections.Tag) (n int) {
+// countRows returns the number of rows of a month, counted from January 1970, with a tag.
+func (j *testLog) countRows(month int, tag projections.Tag) (n int) {
 	j.t.Helper()
 	prefix := []byte{byte(month >> 8), byte(month), byte(tag)}
-	j.rows(func(key, _ []byte) {
+	j.eachRow(func(key, _ []byte) {
 		if bytes.HasPrefix(key, prefix) {
 			n++
 		}
@@ -173,10 +178,10 @@ func (j *journal) count(month int, tag projections.Tag) (n int) {
 	return n
 }
 
-// plans counts the partitions that have a plan.
-func (j *journal) plans() (n int) {
+// countPlans returns the number of partitions that have a plan.
+func (j *testLog) countPlans() (n int) {
 	j.t.Helper()
-	j.rows(func(key, _ []byte) {
+	j.eachRow(func(key, _ []byte) {
 		if projections.Tag(key[2]) == planRow {
 			n++
 		}
@@ -184,8 +189,8 @@ func (j *journal) plans() (n int) {
 	return n
 }
 
-// rebuilt checks that a straight fold of the log has the same rows.
-func (j *journal) rebuilt(t testing.TB) {
+// checkRebuild checks that a straight fold of the log has the same rows.
+func (j *testLog) checkRebuild(t testing.TB) {
 	t.Helper()
 	got := conformance.RowsOf(t, j.store)
 	got.MustEqual(t, conformance.Straight(t, seen.New(j.settings), j.envs), "a straight fold")

@@ -41,11 +41,12 @@ func monthStart(year, month int) events.Micros {
 	return events.Micros(time.Date(year, time.Month(month), 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 }
 
-// envelope makes an envelope of events with times.
+// envelope makes an envelope of events that have times.
 func envelope(seq uint64, evs ...events.Event) *events.Envelope {
 	env := &events.Envelope{Events: evs}
 	for i := range evs {
-		evs[i].Seq, evs[i].Slot = seq, uint16(i)
+		evs[i].Seq = seq
+		evs[i].Slot = uint16(i)
 		env.Kinds |= events.Kinds(evs[i].Kind)
 		env.Cursor = events.Cursor{Seq: seq, LastTime: max(env.Cursor.LastTime, evs[i].Time)}
 	}

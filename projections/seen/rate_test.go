@@ -6,15 +6,16 @@ import (
 	"testing"
 )
 
-// TestFalsePositiveRate: filters of one month take no more unseen candidates for seen than they
-// may, however few or many plays they hold.
+// TestFalsePositiveRate checks that filters of one month take no larger share of unseen candidates
+// for seen than allowed, however few or many plays they have.
 func TestFalsePositiveRate(t *testing.T) {
 	const bits = 12
 	probes := 2_000_000
 	for _, n := range []int{1, 2, 3, 5, 10, 33, 100, 1000, 10_000} {
 		r := rand.New(rand.NewPCG(uint64(n), 1))
 		positives, tried := 0, 0
-		// Many small sets: the rate is that of all users together.
+
+		// Test many small sets together, because the rate is that of all users.
 		for sets := max(1, 2000/n); sets > 0; sets-- {
 			fingerprints := make([]uint64, n)
 			for i := range fingerprints {
@@ -33,11 +34,14 @@ func TestFalsePositiveRate(t *testing.T) {
 			tried += len(p.fingerprints)
 			positives += len(p.fingerprints) - len(p.unseen)
 		}
+
 		rate := float64(positives) / float64(tried) * (1 << bits)
 		t.Logf("%d plays: %.2f of what is allowed", n, rate)
-		// The window has one open month, which leaves a third more to each of the others.
+
+		// The window has one open month, which leaves a third more to each of the others. So a rate
+		// somewhat above 1 is allowed.
 		if rate > 1.15 {
-			t.Errorf("%d plays: %.2f times as many false positives as are allowed", n, rate)
+			t.Errorf("%d plays: got %.2f times as many false positives as one month may have, want at most 1.15", n, rate)
 		}
 	}
 }

@@ -13,10 +13,13 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
+// TestCheckNamesBadSetting checks that settings out of bounds are refused with an error that names
+// them.
 func TestCheckNamesBadSetting(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *seen.Settings)
-		want   string
+		// wantError is a part of the error. If it is empty, there must be none.
+		wantError string
 	}{
 		"defaults":              {func(*seen.Settings) {}, ""},
 		"one month":             {func(s *seen.Settings) { s.Window, s.Retention = 1, 1 }, ""},
@@ -35,17 +38,22 @@ func TestCheckNamesBadSetting(t *testing.T) {
 		"no number":             {func(s *seen.Settings) { s.FalsePositives = math.NaN() }, "is NaN"},
 		"infinite":              {func(s *seen.Settings) { s.FalsePositives = math.Inf(1) }, "is +Inf"},
 	} {
-		s := seen.DefaultSettings()
-		test.change(&s)
-		err := s.Check()
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := seen.DefaultSettings()
+			test.change(&s)
+			err := s.Check()
+			if test.wantError == "" && err != nil {
+				t.Errorf("got error %v, want none", err)
+			}
+			if test.wantError != "" && (err == nil || !strings.Contains(err.Error(), test.wantError)) {
+				t.Errorf("got error %v, want one that contains %q", err, test.wantError)
+			}
+		})
 	}
 }
 
-// TestOtherSettingsAreRefused: a store opens with the settings only that it was built with, and
-// says which one differs (I4).
+// TestOtherSettingsAreRefused checks that a store opens only with the settings that it was built with,
+// and that the error says which one differs (I4).
 func TestOtherSettingsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *seen.Settings)
@@ -56,23 +64,25 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		"retention":       {func(s *seen.Settings) { s.Retention = 7 }, `setting retention was "6", is "7"`},
 		"false positives": {func(s *seen.Settings) { s.FalsePositives = 0.0011 }, `setting false-positives was "0.001", is "0.0011"`},
 	} {
-		fs := vfs.NewMem()
-		journalOf(t, seen.DefaultSettings(), store.Options{FS: fs, Dir: "data"}).close()
-		s := seen.DefaultSettings()
-		test.change(&s)
-		store, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: seen.New(s)})
-		if test.want == "" {
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			newTestLog(t, seen.DefaultSettings(), store.Options{FS: fs, Dir: "data"}).close()
+			s := seen.DefaultSettings()
+			test.change(&s)
+			store, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: seen.New(s)})
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+				return
 			}
-			if err := store.Close(); err != nil {
-				t.Fatal(err)
+			if !errors.Is(err, projections.ErrFingerprint) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %v that contains %q", err, projections.ErrFingerprint, test.want)
 			}
-			continue
-		}
-		if !errors.Is(err, projections.ErrFingerprint) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
+		})
 	}
 }
 
@@ -90,9 +100,9 @@ func (f olderFold) Settings() map[string]string {
 	return s
 }
 
-// TestStoreOfOlderVersion: a store that version 2 has built answers until it is rebuilt, unless its
-// closed months are truncated fingerprints. Neither is folded into, and both errors name the
-// command that rebuilds the store.
+// TestStoreOfOlderVersion checks that a store that version 2 has built answers until it is rebuilt,
+// unless its closed months are truncated fingerprints. Neither store can be folded into, and both
+// errors name the command that rebuilds the store.
 func TestStoreOfOlderVersion(t *testing.T) {
 	for _, test := range []struct{ name, fingerprints, refusal string }{
 		{"of Bloom filters", "false", ""},
@@ -111,10 +121,10 @@ func TestStoreOfOlderVersion(t *testing.T) {
 			}
 
 			o.Projection = seen.New(seen.DefaultSettings())
-			mustRefuse(t, o, "skein replay rebuild seen")
+			checkRefused(t, o, "skein replay rebuild seen")
 			o.ReadOnly = true
 			if test.refusal != "" {
-				mustRefuse(t, o, test.refusal)
+				checkRefused(t, o, test.refusal)
 				return
 			}
 			store, err := store.Open(o)
@@ -128,10 +138,11 @@ func TestStoreOfOlderVersion(t *testing.T) {
 	}
 }
 
-func mustRefuse(t *testing.T, o store.Options, want string) {
+// checkRefused checks that a store cannot be opened, with an error that contains a text.
+func checkRefused(t *testing.T, o store.Options, want string) {
 	t.Helper()
 	_, err := store.Open(o)
 	if !errors.Is(err, projections.ErrFingerprint) || !strings.Contains(err.Error(), want) {
-		t.Errorf("expected a refusal with %q, got %v", want, err)
+		t.Errorf("got error %v, want %v that contains %q", err, projections.ErrFingerprint, want)
 	}
 }
