@@ -24,6 +24,7 @@ import (
 // auditedStores has the stores whose counts and lists must agree.
 type auditedStores struct{ graph, inbox, counters *store.Store }
 
+// openStores opens an empty store of each audited projection.
 func openStores(t fataler) auditedStores {
 	t.Helper()
 	open := func(p projections.Projection) *store.Store {
@@ -33,7 +34,11 @@ func openStores(t fataler) auditedStores {
 		}
 		return s
 	}
-	return auditedStores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
+	return auditedStores{
+		graph:    open(graph.New()),
+		inbox:    open(inbox.New(inbox.DefaultSettings())),
+		counters: open(counters.New(counters.DefaultSettings())),
+	}
 }
 
 func (s auditedStores) all() []*store.Store {
@@ -70,8 +75,12 @@ func (s auditedStores) audit(t fataler, users []string, boards [][2]string) {
 		defer v.Close()
 		views = append(views, v)
 	}
-	g, in, c := graph.NewQueries(views[0]), inbox.Query(views[1]), counters.NewQueries(views[2])
+	g := graph.NewQueries(views[0])
+	in := inbox.Query(views[1])
+	c := counters.NewQueries(views[2])
 	ctx := context.Background()
+
+	// countList and countPins return the lengths of lists.
 	countList := func(kind graph.ListKind, user, board string) (n int64) {
 		t.Helper()
 		var after graph.PageCursor
@@ -102,6 +111,7 @@ func (s auditedStores) audit(t fataler, users []string, boards [][2]string) {
 			after = next
 		}
 	}
+
 	at := views[0].Cursor().Seq
 	for _, user := range users {
 		got, err := g.UserCounts(user)
@@ -109,20 +119,30 @@ func (s auditedStores) audit(t fataler, users []string, boards [][2]string) {
 			t.Fatalf("counts of %s: %v", user, err)
 		}
 		want := graph.UserCounts{
-			Boards:    countList(graph.Boards, user, ""),
-			Followers: countList(graph.FollowersExplicit, user, ""), FollowersImplicit: countList(graph.FollowersImplicit, user, ""),
-			Following: countList(graph.FollowingExplicit, user, ""), FollowingImplicit: countList(graph.FollowingImplicit, user, ""),
-			FollowedBoards: countList(graph.FollowedBoards, user, ""), ExcludedBoards: countList(graph.ExcludedBoards, user, ""),
-			Blocked: countList(graph.Blocked, user, ""), Muted: countList(graph.Muted, user, ""),
-			Favorites: countList(graph.Favorites, user, ""), Notifying: countList(graph.Notifying, user, ""),
+			Boards:            countList(graph.Boards, user, ""),
+			Followers:         countList(graph.FollowersExplicit, user, ""),
+			FollowersImplicit: countList(graph.FollowersImplicit, user, ""),
+			Following:         countList(graph.FollowingExplicit, user, ""),
+			FollowingImplicit: countList(graph.FollowingImplicit, user, ""),
+			FollowedBoards:    countList(graph.FollowedBoards, user, ""),
+			ExcludedBoards:    countList(graph.ExcludedBoards, user, ""),
+			Blocked:           countList(graph.Blocked, user, ""),
+			Muted:             countList(graph.Muted, user, ""),
+			Favorites:         countList(graph.Favorites, user, ""),
+			Notifying:         countList(graph.Notifying, user, ""),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("at %d: counts of %s differ from the lengths of the lists (-want +got):\n%s", at, user, diff)
 		}
-		if n, err := c.UserCounts(user); err != nil || n.Pins != countPins(user, nil) {
-			t.Fatalf("at %d: got %d pins of %s, error %v, want %d as in the list", at, n.Pins, user, err, countPins(user, nil))
+		n, err := c.UserCounts(user)
+		if err != nil {
+			t.Fatalf("counts of %s: %v", user, err)
+		}
+		if wantPins := countPins(user, nil); n.Pins != wantPins {
+			t.Fatalf("at %d: got %d pins of %s, want %d as in the list", at, n.Pins, user, wantPins)
 		}
 	}
+
 	for _, b := range boards {
 		got, err := g.BoardCounts(b[0], b[1])
 		if err != nil {
@@ -130,13 +150,18 @@ func (s auditedStores) audit(t fataler, users []string, boards [][2]string) {
 		}
 		want := graph.BoardCounts{
 			Followers: countList(graph.BoardFollowersExplicit, b[0], b[1]),
-			Excluders: countList(graph.BoardExcluders, b[0], b[1]), Appears: countList(graph.BoardFollowers, b[0], b[1]),
+			Excluders: countList(graph.BoardExcluders, b[0], b[1]),
+			Appears:   countList(graph.BoardFollowers, b[0], b[1]),
 		}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(graph.BoardCounts{})); diff != "" {
 			t.Fatalf("at %d: counts of %v differ from the lengths of the lists (-want +got):\n%s", at, b, diff)
 		}
-		if n, err := c.BoardPins(b[0], b[1]); err != nil || n != countPins(b[0], &b[1]) {
-			t.Fatalf("at %d: got %d pins on %v, error %v, want %d as in the list", at, n, b, err, countPins(b[0], &b[1]))
+		n, err := c.BoardPins(b[0], b[1])
+		if err != nil {
+			t.Fatalf("pins on %v: %v", b, err)
+		}
+		if wantPins := countPins(b[0], &b[1]); n != wantPins {
+			t.Fatalf("at %d: got %d pins on %v, want %d as in the list", at, n, b, wantPins)
 		}
 	}
 }
@@ -192,7 +217,8 @@ func (l *logWriter) envelope(evs ...events.Event) *events.Envelope {
 	env := &events.Envelope{}
 	for i, ev := range evs {
 		l.time += 10
-		ev.Seq, ev.Slot = l.seq, uint16(i)
+		ev.Seq = l.seq
+		ev.Slot = uint16(i)
 		if !ev.Backfill {
 			ev.Time = l.time
 		}
@@ -203,9 +229,9 @@ func (l *logWriter) envelope(evs ...events.Event) *events.Envelope {
 	return env
 }
 
-// TestCountsOfDeletedBoardAreLengthsOfLists deletes a board with 10 000 pins and 300 followers,
-// creates it again, and pins the same pins again. At every position on the way, counts must be
-// lengths of lists.
+// TestCountsOfDeletedBoardAreLengthsOfLists deletes a board with 10,000 pins and 300 followers,
+// creates it again, and pins the same pins again. Counts must be the lengths of lists after each
+// envelope.
 func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	n := 10_000
 	if testing.Short() {
@@ -213,12 +239,17 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	}
 	l := &logWriter{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	s := openStores(t)
-	users, boards := []string{"ann", "f1", "f2"}, [][2]string{{"ann", "art"}, {"ann", ""}, {"ann", "other"}}
+	users := []string{"ann", "f1", "f2"}
+	boards := [][2]string{{"ann", "art"}, {"ann", ""}, {"ann", "other"}}
+
+	// fold folds an envelope, and compares the counts after it.
 	fold := func(evs ...events.Event) {
 		t.Helper()
 		s.fold(t, l.envelope(evs...))
 		s.audit(t, users, boards)
 	}
+
+	// pinAll pins all pins on the board.
 	pinAll := func() {
 		t.Helper()
 		for first := 0; first < n; first += 500 {
@@ -230,25 +261,39 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 			fold(evs...)
 		}
 	}
+
+	// Each follower follows the board twice. A third of them follow the user as well, and exclude
+	// another board.
 	for i := range 300 {
-		f := fmt.Sprintf("f%d", i)
-		fold(events.Event{Kind: events.BoardFollowed, User: f, Peer: "ann", Board: "art"},
-			events.Event{Kind: events.BoardFollowed, User: f, Peer: "ann", Board: "art"})
+		user := fmt.Sprintf("f%d", i)
+		followBoard := events.Event{Kind: events.BoardFollowed, User: user, Peer: "ann", Board: "art"}
+		fold(followBoard, followBoard)
 		if i%3 == 0 {
-			fold(events.Event{Kind: events.UserFollowed, User: f, Peer: "ann"}, events.Event{Kind: events.UserFollowed, User: f, Peer: "ann"},
-				events.Event{Kind: events.BoardUnfollowed, User: f, Peer: "ann", Board: "other"})
+			followUser := events.Event{Kind: events.UserFollowed, User: user, Peer: "ann"}
+			excludeBoard := events.Event{Kind: events.BoardUnfollowed, User: user, Peer: "ann", Board: "other"}
+			fold(followUser, followUser, excludeBoard)
 		}
 	}
+
+	// Pins are created, deleted, moved and created elsewhere.
 	pinAll()
-	fold(events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"}, events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"})
+	deletePin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"}
+	fold(deletePin, deletePin)
 	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "other", Pin: "7", Item: "7"})
 	fold(events.Event{Kind: events.PinMoved, User: "ann", Pin: "8"})
-	fold(events.Event{Kind: events.UserUnfollowed, User: "never", Peer: "ann"}, events.Event{Kind: events.UserUnfollowed, User: "f1", Peer: "f2"})
+	fold(
+		events.Event{Kind: events.UserUnfollowed, User: "never", Peer: "ann"},
+		events.Event{Kind: events.UserUnfollowed, User: "f1", Peer: "f2"},
+	)
+
+	// The board is deleted twice. A pin on it is ignored until the board is created again.
 	fold(events.Event{Kind: events.BoardDeleted, User: "ann", Board: "art"})
 	fold(events.Event{Kind: events.BoardDeleted, User: "ann", Board: "art"})
-	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "art", Pin: "9", Item: "9"}) // ignored
+	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "art", Pin: "9", Item: "9"})
 	fold(events.Event{Kind: events.BoardCreated, User: "ann", Board: "art"})
 	pinAll()
+
+	// A follower and the owner are deleted.
 	fold(events.Event{Kind: events.UserDeleted, User: "f2"})
 	fold(events.Event{Kind: events.UserDeleted, User: "ann"})
 	fold(events.Event{Kind: events.BoardFollowed, User: "f1", Peer: "ann", Board: "art"})
@@ -260,11 +305,16 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 func TestRepeatedImportCountsOnce(t *testing.T) {
 	l := &logWriter{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	s := openStores(t)
-	users, boards := []string{"ann", "bob", "cid"}, [][2]string{{"bob", "art"}, {"bob", ""}, {"cid", "art"}}
+	users := []string{"ann", "bob", "cid"}
+	boards := [][2]string{{"bob", "art"}, {"bob", ""}, {"cid", "art"}}
 	backfill := func(offset uint64, ev events.Event) events.Event {
-		ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", offset, events.Micros(offset)*1000+1
+		ev.Backfill = true
+		ev.Source = "old"
+		ev.Offset = offset
+		ev.Time = events.Micros(offset)*1000 + 1
 		return ev
 	}
+
 	runImport := func() {
 		for i := uint64(1); i <= 40; i++ {
 			s.fold(t, l.envelope(
@@ -276,10 +326,13 @@ func TestRepeatedImportCountsOnce(t *testing.T) {
 			s.audit(t, users, boards)
 		}
 	}
+
+	// Import twice, with a live unfollow between.
 	runImport()
 	s.fold(t, l.envelope(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"}))
 	s.audit(t, users, boards)
 	runImport()
+
 	v, err := s.counters.View()
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +340,10 @@ func TestRepeatedImportCountsOnce(t *testing.T) {
 	defer s.close(t)
 	defer v.Close()
 	film, err := counters.NewQueries(v).ItemCounts("film")
-	if err != nil || film.Plays != 40 {
-		t.Errorf("got counts %+v, error %v, want 40 plays", film, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if film.Plays != 40 {
+		t.Errorf("got counts %+v of the film, want 40 plays", film)
 	}
 }

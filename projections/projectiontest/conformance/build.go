@@ -48,7 +48,7 @@ func testBuildOfSome(t *testing.T, c Case, h History) {
 	none, all := events.Partitions{}, events.AllPartitions()
 	for _, parts := range []events.Partitions{randomPartitions(1), randomPartitions(2), none, all} {
 		if diff := diffBuild(t, c.New, h.Envelopes, parts); diff != "" {
-			t.Fatalf("partitions %s:\n%s", &parts, diff)
+			t.Fatalf("partitions %s: the store of a build differs from that of a fold:\n%s", &parts, diff)
 		}
 	}
 }

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 // millions of users.
 func smallSettings() all.Settings {
 	small := inbox.DefaultSettings()
-	small.Threshold, small.Keep = 0, 3
+	small.Threshold = 0
+	small.Keep = 3
 	return all.Settings{Inbox: small, Notifications: notifications.Settings{Keep: 5}}
 }
 
@@ -37,6 +38,7 @@ func TestAllProjectionsConform(t *testing.T) {
 		seeds = 1
 	}
 	var caseHistories []History
+
 	for seed := range seeds {
 		caseHistories = append(caseHistories, History{
 			Name:      fmt.Sprintf("seed %d", seed),
@@ -48,19 +50,22 @@ func TestAllProjectionsConform(t *testing.T) {
 		History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))},
 		History{Name: "notifications", Envelopes: histories.Envelopes(histories.FixedNotifications(0, 300))},
 	)
+
 	// The golden files are older than some histories: that of the graph is older than feeds, and
 	// that of inbox is older than plays.
-	feeds, plays, last := len(caseHistories)-3, len(caseHistories)-2, len(caseHistories)-1
-	pinned := map[string]int{"inbox": feeds, "seen": plays, "counters": plays, "notifications": last}
+	last := len(caseHistories) - 1
+	pinned := map[string]int{"inbox": last - 2, "seen": last - 1, "counters": last - 1, "notifications": last}
+
 	for i, p := range all.All(settings) {
 		t.Run(p.Name(), func(t *testing.T) {
 			r, ok := tagRanges[p.Name()]
 			if !ok {
-				t.Fatal("the projection is not in tagRanges")
+				t.Fatal("the projection is not in tagRanges, want a range of tags")
 			}
 			Run(t, Case{
 				New:  func() projections.Projection { return all.All(settings)[i] },
-				Tags: r, Histories: caseHistories, Golden: "testdata/" + p.Name() + ".golden", Pinned: pinned[p.Name()],
+				Tags: r, Histories: caseHistories,
+				Golden: "testdata/" + p.Name() + ".golden", Pinned: pinned[p.Name()],
 			})
 		})
 	}
@@ -81,14 +86,17 @@ func TestPushingInboxConforms(t *testing.T) {
 	})
 }
 
+// TestNamesAndTagsAreUnique checks that no two projections have the same name or tag, nor a tag of
+// the runtime.
 func TestNamesAndTagsAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, p := range all.All(all.Settings{}) {
 		if names[p.Name()] {
-			t.Errorf("two projections have the name %s", p.Name())
+			t.Errorf("two projections have the name %s, want one", p.Name())
 		}
 		names[p.Name()] = true
 	}
+
 	owner := map[projections.Tag]string{}
 	for tag := projections.FirstRuntimeTag; tag <= projections.LastRuntimeTag; tag++ {
 		owner[tag] = "the runtime"
@@ -96,7 +104,7 @@ func TestNamesAndTagsAreUnique(t *testing.T) {
 	for name, r := range tagRanges {
 		for tag := r.First; tag <= r.Last; tag++ {
 			if owner[tag] != "" {
-				t.Errorf("tag %#x belongs to %s and %s", tag, owner[tag], name)
+				t.Errorf("tag %#x belongs to %s and %s, want one of them", tag, owner[tag], name)
 			}
 			owner[tag] = name
 		}
@@ -117,14 +125,18 @@ func (r *failureRecorder) Errorf(format string, args ...any) { r.Error(fmt.Sprin
 
 func (r *failureRecorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
+// TestCheckKeysFindsFaults checks that CheckKeys reports each kind of fault, and none in good rows.
 func TestCheckKeysFindsFaults(t *testing.T) {
-	c := Case{Tags: TagRange{First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, MonthKeyed: []projections.Tag{0x12}}}
+	c := Case{Tags: TagRange{
+		First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, MonthKeyed: []projections.Tag{0x12},
+	}}
 	key := func(shard events.Shard, tag projections.Tag, id string) []Row {
 		return []Row{{Key: events.AppendID(projections.AppendPrefix(nil, shard, tag), id)}}
 	}
 	dated := func(shard events.Shard) []Row {
 		return []Row{{Key: events.AppendID([]byte{2, 0xaa, 0x12, byte(shard >> 8), byte(shard)}, "ann")}}
 	}
+
 	for name, test := range map[string]struct {
 		rows Rows
 		want string
@@ -140,20 +152,27 @@ func TestCheckKeysFindsFaults(t *testing.T) {
 		"no rows":       {nil, "no rows"},
 		"runtime":       {key(3, 0x01, "ann"), "runtime"},
 	} {
-		r := &failureRecorder{TB: t}
-		CheckKeys(r, c, test.rows)
-		got := strings.Join(r.failures, "\n")
-		if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
-			t.Errorf("%s: got failures %q, want %q", name, got, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := &failureRecorder{TB: t}
+			CheckKeys(r, c, test.rows)
+			got := strings.Join(r.failures, "\n")
+			if test.want == "" && got != "" {
+				t.Errorf("got failures %q, want none", got)
+			}
+			if !strings.Contains(got, test.want) || test.want != "" && got == "" {
+				t.Errorf("got failures %q, want one that contains %q", got, test.want)
+			}
+		})
 	}
 }
 
+// TestDiffDescribesDifferences checks the text that Diff returns for the first difference.
 func TestDiffDescribesDifferences(t *testing.T) {
-	a, b := Row{[]byte("a"), []byte("1")}, Row{[]byte("b"), []byte("2")}
+	a := Row{[]byte("a"), []byte("1")}
+	b := Row{[]byte("b"), []byte("2")}
 	for _, test := range []struct {
-		is, want Rows
-		diff     string
+		got, want Rows
+		wantDiff  string
 	}{
 		{Rows{a, b}, Rows{a, b}, ""},
 		{Rows{a, b}, Rows{b}, "unwanted: 61 = 31"},
@@ -161,8 +180,8 @@ func TestDiffDescribesDifferences(t *testing.T) {
 		{Rows{a}, Rows{a, b}, "missing:  62 = 32"},
 		{Rows{{a.Key, b.Value}}, Rows{a}, "differs:  61 = 32\n  want: 31"},
 	} {
-		if diff := test.is.Diff(test.want); diff != test.diff {
-			t.Errorf("%v and %v: %q, want %q", test.is, test.want, diff, test.diff)
+		if diff := test.got.Diff(test.want); diff != test.wantDiff {
+			t.Errorf("difference of %v from %v: got %q, want %q", test.got, test.want, diff, test.wantDiff)
 		}
 	}
 }

@@ -52,13 +52,14 @@ func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 			t.Parallel()
 			sweep := newDamageSweep(t, newProjection, log, questions[name])
 			for _, file := range sweep.files() {
-				for _, at := range damagedBytes(file) {
-					sweep.damage(file.name, at)
+				for _, offset := range damagedBytes(file) {
+					sweep.damage(file.name, offset)
 				}
 			}
+
 			t.Logf("%s: %s", name, sweep.outcomes)
-			if sweep.outcomes.refused == 0 || sweep.outcomes.failed == 0 || sweep.outcomes.unnoticed == 0 {
-				t.Errorf("got outcomes %s, want some stores that cannot be opened, some that fail later, and some that are not impaired", sweep.outcomes)
+			if o := sweep.outcomes; o.refused == 0 || o.failed == 0 || o.unnoticed == 0 {
+				t.Errorf("got outcomes %s, want some stores that cannot be opened, some that fail later, and some that are not impaired", o)
 			}
 		})
 	}
@@ -66,10 +67,10 @@ func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 
 // damagedBytes returns the offsets of the bytes of a file to damage.
 func damagedBytes(file storeFile) (offsets []int) {
-	for at := 0; at < len(file.content); at += damageStep {
-		isTableEnd := strings.HasSuffix(file.name, ".sst") && at >= len(file.content)-tableEndBytes
-		if !testing.Short() || isTableEnd && at%(16*damageStep) == 0 || at%shortDamageStep == 0 {
-			offsets = append(offsets, at)
+	for offset := 0; offset < len(file.content); offset += damageStep {
+		isTableEnd := strings.HasSuffix(file.name, ".sst") && offset >= len(file.content)-tableEndBytes
+		if !testing.Short() || isTableEnd && offset%(16*damageStep) == 0 || offset%shortDamageStep == 0 {
+			offsets = append(offsets, offset)
 		}
 	}
 	return offsets
@@ -83,13 +84,17 @@ func damageLog() []*events.Envelope {
 	for n := range envelopes {
 		var evs []events.Event
 		for i := range users {
-			user, item := damageUser(i), fmt.Sprintf("item-%d-%d", n, i)
+			user := damageUser(i)
+			item := fmt.Sprintf("item-%d-%d", n, i)
 			evs = append(evs,
 				events.Event{Kind: events.UserFollowed, User: user, Peer: damageUser((i + 1 + n) % users)},
 				events.Event{Kind: events.PinCreated, User: user, Pin: item, Item: item},
 				events.Event{Kind: events.Played, User: user, Item: item},
 				events.Event{Kind: events.Reacted, User: damageUser(0), Item: item, RepinUser: user, RepinPin: item},
-				events.Event{Kind: events.Reacted, User: user, Item: "item-0-0", Reaction: fmt.Sprintf("k%d", n), RepinUser: damageUser(0), RepinPin: "item-0-0"},
+				events.Event{
+					Kind: events.Reacted, User: user, Item: "item-0-0", Reaction: fmt.Sprintf("k%d", n),
+					RepinUser: damageUser(0), RepinPin: "item-0-0",
+				},
 			)
 		}
 		log = append(log, l.envelope(evs...))
@@ -154,8 +159,11 @@ func newDamageSweep(
 	t *testing.T, newProjection func() projections.Projection, log []*events.Envelope, questions []question,
 ) *damageSweep {
 	t.Helper()
-	d := &damageSweep{t: t, newProjection: newProjection, log: log, folded: len(log) - 4, questions: questions, store: vfs.NewMem(), rebuilt: map[string]bool{}}
 	const built, folded = 12, 16
+	d := &damageSweep{
+		t: t, newProjection: newProjection, log: log, folded: len(log) - 4, questions: questions,
+		store: vfs.NewMem(), rebuilt: map[string]bool{},
+	}
 	buildPrefix(t, d.buildOptions(d.store, d.dir()), History{Envelopes: log}, built)
 	for _, part := range [][]*events.Envelope{log[built:folded], log[folded:d.folded]} {
 		serving := d.open(d.store)
@@ -163,6 +171,8 @@ func newDamageSweep(
 			t.Fatal(err)
 		}
 	}
+
+	// The answers of an undamaged copy, at the position of the store and at the end of the log.
 	serving := d.open(d.clone())
 	d.rows = RowsOf(t, serving.Serving())
 	d.before = d.runQuestions(serving)
@@ -206,8 +216,12 @@ func (d *damageSweep) buildOptions(fs store.FS, dir string) build.Options {
 func (d *damageSweep) clone() *vfs.MemFS {
 	d.t.Helper()
 	fs := vfs.NewMem()
-	if ok, err := vfs.Clone(d.store, fs, "data", "data"); err != nil || !ok {
-		d.t.Fatalf("copy the store: got %v, error %v", ok, err)
+	ok, err := vfs.Clone(d.store, fs, "data", "data")
+	if err != nil {
+		d.t.Fatalf("copy the store: %v", err)
+	}
+	if !ok {
+		d.t.Fatal("got no copy of the directory data, want one")
 	}
 	return fs
 }
@@ -241,29 +255,32 @@ func (d *damageSweep) files() (files []storeFile) {
 }
 
 // damage flips one bit of a file in a copy of the store, and checks what the copy answers.
-func (d *damageSweep) damage(name string, at int) {
+func (d *damageSweep) damage(name string, offset int) {
 	d.t.Helper()
 	defer func() {
 		if r := recover(); r != nil {
-			d.t.Errorf("%s, byte %d: panic: %v", name, at, r)
+			d.t.Errorf("%s, byte %d: got panic %v, want none", name, offset, r)
 		}
 	}()
-	d.at = fmt.Sprintf("%s, byte %d", name, at)
+	d.at = fmt.Sprintf("%s, byte %d", name, offset)
 	fs := d.clone()
-	d.flip(fs, name, at)
+	d.flip(fs, name, offset)
 	d.outcomes.flips++
 	d.readOffline(fs)
 
+	// Ask the questions at the position of the store, and again at the end of the log.
 	serving := d.open(fs)
 	defer func() {
-		_ = serving.Close() // may return the error again that has stopped the store
+		// Close may return again the error that has stopped the store.
+		_ = serving.Close()
 	}()
 	store := serving.Serving()
 	errorsBefore := d.outcomes.errors
 	d.check(d.runQuestions(serving), d.before)
 	var foldErr error
 	if store != nil {
-		if foldErr = errors.Join(store.Fold(d.log[d.folded:]), store.Flush()); foldErr == nil {
+		foldErr = errors.Join(store.Fold(d.log[d.folded:]), store.Flush())
+		if foldErr == nil {
 			d.check(d.runQuestions(serving), d.after)
 		}
 	}
@@ -277,8 +294,11 @@ func (d *damageSweep) damage(name string, at int) {
 		d.outcomes.unnoticed++
 		return
 	}
+
+	// A store that returned an error must report the damage, and answer correctly after a rebuild.
 	if st := serving.Status(); !st.Damaged {
-		d.t.Errorf("%s: got state %v, error %v, fold error %v, want a status that is damaged", d.at, st.State, st.Error, foldErr)
+		d.t.Errorf("%s: got state %v, error %v, fold error %v, want a status that is damaged",
+			d.at, st.State, st.Error, foldErr)
 		return
 	}
 	if !d.rebuilt[name] {
@@ -289,17 +309,18 @@ func (d *damageSweep) damage(name string, at int) {
 }
 
 // flip flips one bit of a byte. Which bit it is depends on the offset.
-func (d *damageSweep) flip(fs store.FS, name string, at int) {
+func (d *damageSweep) flip(fs store.FS, name string, offset int) {
 	d.t.Helper()
 	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		d.t.Fatal(err)
 	}
+
 	var b [1]byte
-	_, err = f.ReadAt(b[:], int64(at))
-	b[0] ^= 1 << (at / damageStep % 8)
-	_, werr := f.WriteAt(b[:], int64(at))
-	if err := errors.Join(err, werr, f.Close()); err != nil {
+	_, readErr := f.ReadAt(b[:], int64(offset))
+	b[0] ^= 1 << (offset / damageStep % 8)
+	_, writeErr := f.WriteAt(b[:], int64(offset))
+	if err := errors.Join(readErr, writeErr, f.Close()); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -315,14 +336,14 @@ func (d *damageSweep) readOffline(fs store.FS) {
 		d.outcomes.unreadable++
 		return
 	}
-	defer func() { _ = store.Close() }() // may return the error again that has stopped the store
+	defer func() { _ = store.Close() }() // may return again the error that has stopped the store
 	rows, err := readRows(store)
 	if err != nil {
 		d.outcomes.unreadable++
 		return
 	}
 	if diff := rows.Diff(d.rows); diff != "" {
-		d.t.Errorf("%s: the rows read offline differ:\n%s", d.at, diff)
+		d.t.Errorf("%s: the rows that are read offline differ from those of the undamaged store:\n%s", d.at, diff)
 	}
 }
 
@@ -340,7 +361,7 @@ func (d *damageSweep) rebuild(serving *live.Live) {
 		_, err = serving.CutOver(d.t.Context(), next)
 	}
 	if err != nil {
-		d.t.Errorf("rebuild: %v", err)
+		d.t.Errorf("%s: rebuild: %v", d.at, err)
 	}
 }
 
@@ -361,6 +382,8 @@ type answer struct {
 func (d *damageSweep) runQuestions(serving *live.Live) []answer {
 	d.t.Helper()
 	answers := make([]answer, len(d.questions))
+
+	// Begin with another question for each damaged store.
 	for i := range answers {
 		n := (d.outcomes.flips + i) % len(answers)
 		view, err := serving.View()
@@ -385,10 +408,11 @@ func (d *damageSweep) check(got, want []answer) {
 		case got[i].err != nil:
 			d.outcomes.errors++
 		case got[i] != expected:
-			if d.outcomes.wrong++; d.outcomes.wrong > 3 {
-				continue // the log has their number
+			// Only the first wrong answers are reported. The log of the test has their number.
+			d.outcomes.wrong++
+			if d.outcomes.wrong <= 3 {
+				d.t.Errorf("%s: %s\ngot  %.400s\nwant %.400s", d.at, d.questions[i].text, got[i].text, expected.text)
 			}
-			d.t.Errorf("%s: %s\nanswer:   %.400s\nexpected: %.400s", d.at, d.questions[i].text, got[i].text, expected.text)
 		default:
 			d.outcomes.right++
 		}
@@ -428,8 +452,9 @@ func inboxQuestions() (questions []question) {
 			}},
 			question{"number of pins of " + user, func(v *projections.View) (any, error) { return inbox.Query(v).PinCount(user, nil) }},
 			question{"explanation for " + user, func(v *projections.View) (any, error) {
-				x, err := inbox.Query(v).Explain(context.Background(), inbox.Feed{Reader: user}, damageUser(i+1), fmt.Sprintf("item-0-%d", i+1))
-				return []any{x.Pin != nil, x.Absence, x.Rank, x.Delivery}, err
+				feed := inbox.Feed{Reader: user}
+				explanation, err := inbox.Query(v).Explain(context.Background(), feed, damageUser(i+1), fmt.Sprintf("item-0-%d", i+1))
+				return []any{explanation.Pin != nil, explanation.Absence, explanation.Rank, explanation.Delivery}, err
 			}},
 		)
 	}

@@ -38,7 +38,8 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 			_, hasRegionHome := r.RegionHome(row.Key)
 			hasRegionTag := slices.Contains(r.Regions(), projections.Tag(row.Key[2]))
 			if hasRegionHome != hasRegionTag {
-				t.Fatalf("row %x is in a region: %v according to RegionHome, %v according to its tag", row.Key, hasRegionHome, hasRegionTag)
+				t.Fatalf("row %x is in a region: got %v from RegionHome, want %v because of its tag",
+					row.Key, hasRegionHome, hasRegionTag)
 			}
 		}
 	}
@@ -46,12 +47,12 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 	for seed := range uint64(3) {
 		parts := randomPartitions(seed)
 		if diff := diffPartitions(t, c.New, h.Envelopes, &parts, straight, commitEveryStep); diff != "" {
-			t.Fatalf("set %d:\n%s", seed, diff)
+			t.Fatalf("set %d of partitions: rows of a fold for the set differ from those of a fold for all:\n%s", seed, diff)
 		}
 	}
 	none := events.Partitions{}
 	if diff := diffPartitions(t, c.New, h.Envelopes, &none, straight, store.Bounds{}); diff != "" {
-		t.Fatalf("no partition:\n%s", diff)
+		t.Fatalf("no partition: rows of a fold for none differ from the store-wide rows of a fold for all:\n%s", diff)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestEachPartitionIsFoldOfItsEvents(t *testing.T) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
 			straight := foldPartitions(t, p, envs, store.Bounds{}, nil)
 			if diff := diffPartitions(t, newProjection, envs, &s, straight, bounds); diff != "" {
-				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
+				t.Fatalf("rows of %s in the partitions %s differ from those of a fold for all:\n%s", p.Name(), &s, diff)
 			}
 		}
 	})
@@ -37,12 +37,13 @@ func TestBuildOfSomePartitionsEqualsFold(t *testing.T) {
 		for i, p := range all.All(smallSettings()) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
 			if diff := diffBuild(t, newProjection, envs, s); diff != "" {
-				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
+				t.Fatalf("rows of %s in the partitions %s differ between a build and a fold:\n%s", p.Name(), &s, diff)
 			}
 		}
 	})
 }
 
+// drawPartitions draws a history, a set of partitions and bounds of a store.
 func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, store.Bounds) {
 	opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 	envs := histories.Envelopes(histories.History(t, opt))
@@ -98,6 +99,7 @@ func (edgeEnds) RegionHome(key []byte) (uint8, bool) {
 	return rest[0], err == nil
 }
 
+// Apply writes or deletes the rows of an edge at both of its ends, each if its home is held.
 func (edgeEnds) Apply(ev events.Event, b *projections.Batch) error {
 	write := func(home string, key []byte) {
 		switch {
@@ -108,6 +110,7 @@ func (edgeEnds) Apply(ev events.Event, b *projections.Batch) error {
 			b.Set(key, nil)
 		}
 	}
+
 	switch ev.Kind {
 	case events.UserDeleted:
 		return deleteEdges(ev.User, b)
@@ -139,7 +142,10 @@ func endInKey(partition uint8, ids ...string) []byte {
 func deleteEdges(user string, b *projections.Batch) error {
 	hash := b.KeyedHash(user)
 	b.Set(append(projections.AppendPrefix(nil, projections.StoreShard, endGone), hash[:]...), nil)
-	var drop [][]byte
+
+	var deleted [][]byte
+
+	// eachRow calls do for each row with a prefix, with the other end of its edge.
 	eachRow := func(prefix []byte, do func(key []byte, other string)) error {
 		it := b.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
@@ -156,27 +162,30 @@ func deleteEdges(user string, b *projections.Batch) error {
 		}
 		return it.Close()
 	}
+
+	// Collect the rows of the edges at both ends, those to the user first.
 	err := b.EachPartition(func(partition uint8) error {
 		return eachRow(endInKey(partition, user), func(key []byte, peer string) {
-			drop = append(drop, key, projections.AppendKey(nil, endList, peer, user))
+			deleted = append(deleted, key, projections.AppendKey(nil, endList, peer, user))
 		})
 	})
 	if err == nil {
 		err = eachRow(projections.AppendKey(nil, endIndex, user), func(key []byte, follower string) {
-			drop = append(drop, key, projections.AppendKey(nil, endOut, follower, user))
+			deleted = append(deleted, key, projections.AppendKey(nil, endOut, follower, user))
 		})
 	}
 	if err == nil && b.Holds(user) {
 		err = eachRow(projections.AppendKey(nil, endList, user), func(key []byte, follower string) {
-			drop = append(drop, key, endInKey(events.ShardOf(user).Partition(), follower, user))
+			deleted = append(deleted, key, endInKey(events.ShardOf(user).Partition(), follower, user))
 		})
 	}
 	if err == nil && b.Holds(user) {
 		err = eachRow(projections.AppendKey(nil, endOut, user), func(key []byte, peer string) {
-			drop = append(drop, key, endIndexKey(peer, user))
+			deleted = append(deleted, key, endIndexKey(peer, user))
 		})
 	}
-	for _, key := range drop {
+
+	for _, key := range deleted {
 		b.Delete(key)
 	}
 	return err
@@ -187,7 +196,8 @@ func deleteEdges(user string, b *projections.Batch) error {
 // package all.
 func TestToyProjection(t *testing.T) {
 	Run(t, Case{
-		New: func() projections.Projection { return edgeEnds{} }, Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
+		New:  func() projections.Projection { return edgeEnds{} },
+		Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
 		Histories: []History{
 			{Name: "follows", Envelopes: histories.Envelopes(histories.Fixed(0, 300))},
 			{Name: "likes", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
@@ -203,7 +213,7 @@ func TestFoldOfTwoHomesConforms(t *testing.T) {
 		newEnds := func() projections.Projection { return edgeEnds{} }
 		straight := foldPartitions(t, edgeEnds{}, envs, store.Bounds{}, nil)
 		if diff := diffPartitions(t, newEnds, envs, &s, straight, bounds); diff != "" {
-			t.Fatalf("partitions %s:\n%s", &s, diff)
+			t.Fatalf("rows in the partitions %s differ from those of a fold for all:\n%s", &s, diff)
 		}
 	})
 }

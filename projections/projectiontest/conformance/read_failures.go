@@ -84,7 +84,7 @@ func testReadFailures(t *testing.T, c Case, h History) {
 				}
 			}
 			if failed == 0 {
-				t.Error("no read has failed")
+				t.Error("got no read that failed, want some")
 			}
 		})
 	}

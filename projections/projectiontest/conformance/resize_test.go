@@ -18,13 +18,17 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// foldAndResize folds a history for a set of partitions, resizes a copy of the store to another
-// set, and returns the rows of that.
-func foldAndResize(t fataler, newProjection func() projections.Projection, envs, addedEnvs []*events.Envelope, from, to events.Partitions) (
-	rows Rows, err error,
-) {
+// foldAndResize folds envs for the partitions in from. It then resizes a copy of the store to the
+// partitions in to, with partitions that are built from addedEnvs, and returns the rows of the copy.
+func foldAndResize(
+	t fataler, newProjection func() projections.Projection, envs, addedEnvs []*events.Envelope, from, to events.Partitions,
+) (rows Rows, err error) {
 	t.Helper()
-	fs, name, ctx := vfs.NewMem(), newProjection().Name(), context.Background()
+	fs := vfs.NewMem()
+	name := newProjection().Name()
+	ctx := context.Background()
+
+	// Fold, and copy the store.
 	opened, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: newProjection(), Partitions: &from})
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -39,6 +43,8 @@ func foldAndResize(t fataler, newProjection func() projections.Projection, envs,
 	if err = errors.Join(err, opened.Close()); err != nil {
 		t.Fatalf("copy: %v", err)
 	}
+
+	// Build the partitions that are missing, in one or two parts.
 	var added []string
 	for _, part := range splitPartitions(to.Without(&from)) {
 		added = append(added, fmt.Sprint("added", len(added)))
@@ -50,12 +56,14 @@ func foldAndResize(t fataler, newProjection func() projections.Projection, envs,
 			t.Fatalf("build: %v", err)
 		}
 	}
+
 	if err := store.ResizeCopy(ctx, fs, dir, newProjection(), to, added...); err != nil {
 		return nil, err
 	}
 	if names, _ := fs.List("copy/" + name); len(names) != 1 {
 		t.Fatalf("got the directories %v, want the copy only", names)
 	}
+
 	opened, err = store.Open(store.Options{FS: fs, Dir: "copy", Projection: newProjection(), Partitions: &to})
 	if err != nil {
 		t.Fatalf("open the copy: %v", err)
@@ -96,9 +104,9 @@ func homesOf(envs []*events.Envelope) (s events.Partitions) {
 
 // removePartition removes a partition from a set.
 func removePartition(s *events.Partitions, partition uint8) {
-	var one events.Partitions
-	one.Add(partition)
-	*s = s.Without(&one)
+	var removed events.Partitions
+	removed.Add(partition)
+	*s = s.Without(&removed)
 }
 
 // TestResizedCopyEqualsFold checks for every history that a store that is resized from any set of
@@ -109,8 +117,11 @@ func TestResizedCopyEqualsFold(t *testing.T) {
 		to := rapid.SampledFrom([]events.Partitions{
 			{}, events.AllPartitions(), from, randomPartitions(rapid.Uint64().Draw(t, "to")),
 		}).Draw(t, "of them")
+
+		// Let both sets have some partitions that the history has rows in, or only one of them.
+		// There are few such partitions.
 		homes := homesOf(envs)
-		_ = homes.Each(func(partition uint8) error { // a history has few
+		_ = homes.Each(func(partition uint8) error {
 			switch rapid.IntRange(0, 4).Draw(t, "home") {
 			case 0:
 				from.Add(partition)
@@ -124,6 +135,7 @@ func TestResizedCopyEqualsFold(t *testing.T) {
 			}
 			return nil
 		})
+
 		for i, p := range all.All(smallSettings()) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
 			rows, err := foldAndResize(t, newProjection, envs, envs, from, to)
@@ -131,7 +143,7 @@ func TestResizedCopyEqualsFold(t *testing.T) {
 				t.Fatalf("%s: %v", p.Name(), err)
 			}
 			if diff := rows.Diff(foldPartitions(t, p, envs, store.Bounds{}, &to)); diff != "" {
-				t.Fatalf("%s, partitions %s to %s:\n%s", p.Name(), &from, &to, diff)
+				t.Fatalf("%s: rows of a copy resized from partitions %s to %s differ from those of a fold:\n%s", p.Name(), &from, &to, diff)
 			}
 		}
 	})
@@ -142,11 +154,18 @@ func TestResizedCopyEqualsFold(t *testing.T) {
 func TestResizeRefusesForeignRows(t *testing.T) {
 	newGraph := all.Constructors(smallSettings())[0]
 	envs := histories.Envelopes(histories.Fixed(1, 300))
-	from, to := randomPartitions(1), randomPartitions(2)
-	if _, err := foldAndResize(t, newGraph, envs[:200], envs, from, to); err == nil || !strings.Contains(err.Error(), "the added partitions do not go") {
-		t.Errorf("rows of a later position: got error %v", err)
+	from := randomPartitions(1)
+	to := randomPartitions(2)
+
+	const laterError = "the added partitions do not go"
+	_, err := foldAndResize(t, newGraph, envs[:200], envs, from, to)
+	if err == nil || !strings.Contains(err.Error(), laterError) {
+		t.Errorf("rows of a later position: got error %v, want one that contains %q", err, laterError)
 	}
-	if _, err := foldAndResize(t, newGraph, envs, envs[:1], from, to); err == nil || !strings.Contains(err.Error(), "of the store") {
-		t.Errorf("rows of an earlier position: got error %v", err)
+
+	const earlierError = "of the store"
+	_, err = foldAndResize(t, newGraph, envs, envs[:1], from, to)
+	if err == nil || !strings.Contains(err.Error(), earlierError) {
+		t.Errorf("rows of an earlier position: got error %v, want one that contains %q", err, earlierError)
 	}
 }

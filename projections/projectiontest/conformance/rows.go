@@ -131,13 +131,13 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 	for _, row := range rows {
 		key := row.Key
 		if len(key) < 3 {
-			t.Fatalf("key %x has no shard and tag", key)
+			t.Fatalf("key %x has no shard and tag, want both", key)
 		}
 
 		shard, tag := events.Shard(binary.BigEndian.Uint16(key)), projections.Tag(key[2])
 		if tag <= projections.LastRuntimeTag {
 			if shard != projections.StoreShard {
-				t.Errorf("key %x: expected the shard of the store for a row of the runtime", key)
+				t.Errorf("key %x: got shard %d for a row of the runtime, want the shard of the store", key, shard)
 			}
 			continue
 		}
@@ -148,7 +148,7 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 			tags = embedded
 		}
 		if !tags.has(tag) {
-			t.Errorf("key %x: tag %#x is not in %#x–%#x", key, tag, c.Tags.First, c.Tags.Last)
+			t.Errorf("key %x: got tag %#x, want one from %#x to %#x", key, tag, c.Tags.First, c.Tags.Last)
 		}
 		if shard == projections.StoreShard || slices.Contains(tags.Hashed, tag) {
 			continue
@@ -164,13 +164,13 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 			shard, err = remoteShard(shard, &id, rest)
 		}
 		if err != nil {
-			t.Errorf("key %x: what follows shard and tag: %v", key, err)
+			t.Errorf("key %x: want an id after shard and tag: %v", key, err)
 		} else if want := events.ShardOf(id); shard != want {
 			t.Errorf("key %x: shard %d, but %q is of shard %d", key, shard, id, want)
 		}
 	}
 	if own == 0 {
-		t.Error("the histories make no rows")
+		t.Error("got no rows from the histories, want some")
 	}
 }
 
@@ -222,6 +222,6 @@ func CheckGolden(t testing.TB, file string, rows Rows) {
 		}
 	}
 	if len(want) != len(rows)+1 { // the last line is empty
-		t.Fatalf("got %d rows, %s has %d", len(rows), file, len(want)-1)
+		t.Fatalf("got %d rows, want %d as in %s", len(rows), len(want)-1, file)
 	}
 }
