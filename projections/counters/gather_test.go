@@ -87,7 +87,8 @@ func (o *otherStates) Candidates(owner string, seq uint64, after []byte, n int) 
 	return parts, true
 }
 
-// drawParts draws how many states there are, and which one or two of them hold each partition with a home.
+// drawParts draws how many states there are, and which one or two of them hold each partition with
+// a home.
 func drawParts(t *rapid.T, homes []string) []events.Partitions {
 	sets := make([]events.Partitions, rapid.IntRange(2, 4).Draw(t, "states"))
 	choice := map[uint8][2]int{}
@@ -184,7 +185,8 @@ func result[T any](page []T, next PageCursor, err error) (any, PageCursor, error
 	return page, next, err
 }
 
-// expectSamePages checks that whole and split return the same entries on each page, and the same page cursors.
+// expectSamePages checks that whole and split return the same entries on each page, and the same
+// page cursors.
 func expectSamePages(t failer, name string, page func(*Queries, PageCursor) (any, PageCursor, error), whole, split *Queries) {
 	t.Helper()
 	var after PageCursor

@@ -79,7 +79,8 @@ func TestForeignPageCursorsAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzPageCursors checks that random bytes are either no page cursor, or one that encodes to the same bytes.
+// FuzzPageCursors checks that random bytes are either no page cursor, or one that encodes to the
+// same bytes.
 func FuzzPageCursors(f *testing.F) {
 	f.Add([]byte(session{3, 4}.cursor(appendSortKey(nil, "a", -5))))
 	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.cursor(appendSortKey(nil, "7", math.MinInt64))))

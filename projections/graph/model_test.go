@@ -58,8 +58,8 @@ func foldAndExpectModelAnswers(opt histories.Options) func(*rapid.T) {
 	return func(t *rapid.T) {
 		history := histories.History(t, opt)
 		s := mustOpenStore(t, rapid.SampledFrom([]int{0, 1, 2, graph.DefaultShortList}).Draw(t, "short"), nil)
-
 		defer s.Close()
+
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
 			if err := s.Fold([]*events.Envelope{env}); err != nil {

@@ -71,7 +71,8 @@ func (s Sum) cmp(other Sum) int {
 	return s.exact().scaled(exponent).Cmp(other.exact().scaled(exponent))
 }
 
-// tooSmall returns by how much the sum is below the exact value, as a fraction of that value times 2^58.
+// tooSmall returns by how much the sum is below the exact value, as a fraction of that value times
+// 2^58.
 func (s Sum) tooSmall(e exactSum) float64 {
 	exact := e.scaled(s.Exponent)
 	diff := exactly(0).Sub(exact, s.exact().scaled(s.Exponent))

@@ -120,8 +120,10 @@ func deletedUsers(history []events.Event) (users []string) {
 // The row of that creation keeps it as long as other history may conflict with it.
 var repinOf = regexp.MustCompile(`( history:(?: \S+=\S*)*?) repin-of=\S+`)
 
-// checkNoRowNames checks that no row has the id of a user, neither as text nor as keys encode it, except where repinOf matches.
+// checkNoRowNames checks that no row has the id of a user, neither as text nor as keys encode it,
+// except where repinOf matches.
 func checkNoRowNames(t fataler, s *store.Store, user string, history []events.Event) {
+	t.Helper()
 	encodedID := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
 	hasID := func(b []byte) bool { return bytes.Contains(b, encodedID) || bytes.Contains(b, []byte(user)) }
 	eachRow(t, s, func(k, v []byte) {
@@ -194,7 +196,8 @@ func mustReadFeed(t testing.TB, s *store.Store, f inbox.Feed, n int) []inbox.Pin
 	return mustReadPages(t, inbox.CachedQuery(v), f, n)
 }
 
-// TestErasedUserLeavesInboxes checks that the pins of an erased user are removed from the inboxes of followers.
+// TestErasedUserLeavesInboxes checks that the pins of an erased user are removed from the inboxes
+// of followers.
 func TestErasedUserLeavesInboxes(t *testing.T) {
 	s := newCheckedLog(t, inbox.DefaultSettings())
 	s.addChecked(newFollow("ann", "bob"), newFollow("ann", "cid"))

@@ -38,7 +38,8 @@ func newFeedOf60Pins(t *testing.T) (*store.Store, *logBuilder) {
 	return s, l
 }
 
-// hideItems returns a function that says which items are hidden, and demands that it is called with some items.
+// hideItems returns a function that says which items are hidden, and demands that it is called with
+// some items.
 func hideItems(t *testing.T, hidden func(item string) bool) func([]string) ([]bool, error) {
 	return func(items []string) ([]bool, error) {
 		if len(items) == 0 {

@@ -74,7 +74,8 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 	}
 }
 
-// FuzzPageCursors checks that random bytes are either no page cursor, or one that does not encode to more bytes.
+// FuzzPageCursors checks that random bytes are either no page cursor, or one that does not encode
+// to more bytes.
 func FuzzPageCursors(f *testing.F) {
 	sortKey := sortKeyOf(17, "ann", "p1")
 	f.Add([]byte(newestCursor(sortKey, nil)))

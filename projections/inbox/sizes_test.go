@@ -21,7 +21,8 @@ func authorNames(n int) (names []string) {
 	return names
 }
 
-// TestPageOpensOutboxesThatWereNotPushed checks that a page opens the outboxes whose pins were not pushed, and no others.
+// TestPageOpensOutboxesThatWereNotPushed checks that a page opens the outboxes whose pins were not
+// pushed, and no others.
 func TestPageOpensOutboxesThatWereNotPushed(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -233,7 +234,8 @@ func TestDeepReadTeachesInboxNoMoreThanItKeeps(t *testing.T) {
 	}
 }
 
-// TestFollowWritesRelationOnly checks that a follow writes only the relation, whatever the followed user has pinned.
+// TestFollowWritesRelationOnly checks that a follow writes only the relation, whatever the followed
+// user has pinned.
 func TestFollowWritesRelationOnly(t *testing.T) {
 	for _, pins := range []int{0, 100} {
 		s := openMem(t, inbox.DefaultSettings())

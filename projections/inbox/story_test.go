@@ -167,7 +167,8 @@ func TestCrossingThePushThreshold(t *testing.T) {
 		s.addChecked(begin("ann"), newFollow("ann", "eve"), newPin("bob", "p1"), begin(cid))
 		s.addChecked(newPin("eve", "e1"), newPin("eve", "e2"), newPin("bob", "p2"))
 
-		// The third follower makes bob pulled. With one follower less, bob is pushed again.
+		// The third follower makes bob pulled. Once enough of them have ended that, bob is pushed
+		// again.
 		s.addChecked(begin(dan), newPin("bob", "p3"))
 		s.addChecked(begin(fay), newPin("bob", "p4"))
 		s.addChecked(end(dan), newPin("bob", "p5"), end(cid), newPin("bob", "p6"), end(fay))

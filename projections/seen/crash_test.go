@@ -41,7 +41,7 @@ func TestSealingSurvivesCrashAtEachStep(t *testing.T) {
 	j := newTestLog(t, s, opts)
 	j.advanceTo(monthStart(2026, 5))
 
-	// The keys of the users take some megabytes.
+	// Each user has one to three plays in May.
 	var evs []events.Event
 	for i := range users {
 		evs = append(evs, newPlays(fmt.Sprintf("%0*d-user", events.MaxIDBytes-5, i), itemNumbers(i, 1+i%3)...)...)

@@ -119,7 +119,8 @@ func TestPlayOlderThanWindowLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestDroppedMonthFreesDiskSpace checks that a large month takes almost no space on disk once it was dropped.
+// TestDroppedMonthFreesDiskSpace checks that a large month takes almost no space on disk once it
+// was dropped.
 func TestDroppedMonthFreesDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	compacted := make(chan struct{}, 1)

@@ -52,7 +52,8 @@ func checkSorted(t *testing.T, set []uint64) {
 	}
 }
 
-// FuzzBloom checks that bytes are either no filter, or one that reports of each fingerprint whether it is in the filter.
+// FuzzBloom checks that bytes are either no filter, or one that reports of each fingerprint whether
+// it is in the filter.
 func FuzzBloom(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 100, 300} {

@@ -27,7 +27,8 @@ type testLog struct {
 	offset uint64
 }
 
-// newTestLog opens a store of an empty log, on a file system in memory unless the options name another one.
+// newTestLog opens a store of an empty log, on a file system in memory unless the options name
+// another one.
 func newTestLog(t fataler, s seen.Settings, opts store.Options) *testLog {
 	t.Helper()
 	if opts.FS == nil && opts.Dir == "" {
@@ -126,7 +127,8 @@ func itemNumbers(from, n int) []string {
 	return items
 }
 
-// findUnseen returns the indexes of the items that a user has not played in a window. It ignores serves.
+// findUnseen returns the indexes of the items that a user has not played in a window. It ignores
+// serves.
 func (j *testLog) findUnseen(user string, window int, items ...string) []uint32 {
 	j.t.Helper()
 	v, err := j.store.View()

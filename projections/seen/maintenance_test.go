@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// may2026 is the number of that month, counted from January 1970.
 const (
+	// may2026 is the number of that month, counted from January 1970.
 	may2026 = (2026-1970)*12 + 4
 	week    = 7 * day
 )

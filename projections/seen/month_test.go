@@ -57,7 +57,8 @@ func TestMonthOfTime(t *testing.T) {
 	}
 }
 
-// TestUsedCalendarAnswersAsNewOne checks that a calendar that was asked before gives the same answers as a new one.
+// TestUsedCalendarAnswersAsNewOne checks that a calendar that was asked before gives the same
+// answers as a new one.
 func TestUsedCalendarAnswersAsNewOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var c calendar

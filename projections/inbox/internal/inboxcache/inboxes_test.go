@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// versionedOutboxes has the outboxes that one reader merges, as they are at every version, and delivers new pins to a cache as a fold does.
+// versionedOutboxes has the outboxes that one reader merges, as they are at every version, and
+// delivers new pins to a cache as a fold does.
 type versionedOutboxes struct {
 	cache *Cache
 	// outboxes has, for each version, the sort keys of all outboxes, in order.
@@ -179,7 +180,8 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 	})
 }
 
-// newCacheOfEmptyOutboxes returns a cache with inboxes of some readers, which have learned that outboxes are empty.
+// newCacheOfEmptyOutboxes returns a cache with inboxes of some readers, which have learned that
+// outboxes are empty.
 func newCacheOfEmptyOutboxes(cache *querycache.Cache, readers int) *Cache {
 	s := newCache(cache, 1000)
 	for i := range readers {
