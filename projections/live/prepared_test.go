@@ -244,8 +244,8 @@ func TestErasureRemovesPreparedGeneration(t *testing.T) {
 	}
 }
 
-// startCrashChecker checks, at every write of a start with a prepared generation, what a power cut at
-// that moment would leave on disk.
+// startCrashChecker checks, at every write of a start with a prepared generation, what a power cut
+// at that moment would leave on disk.
 type startCrashChecker struct {
 	t    *testing.T
 	disk *vfs.MemFS

@@ -184,7 +184,7 @@ func TestBytesAreBounded(t *testing.T) {
 		t.Errorf("got stats %+v, want evictions and at least half of the limit of %d bytes in use", st, c.limit.Load())
 	}
 
-	// A large entry evicts none if it is small enough for the limit.
+	// An entry that is too large for the limit is not kept, so it evicts none.
 	r.find(owners-1, 1, size/8)
 	if evictions := c.Stats().Evictions - st.Evictions; evictions != 0 {
 		t.Errorf("an entry of an eighth of the limit has evicted %d others, want none", evictions)

@@ -148,8 +148,8 @@ func TestCopyIsNeverInsideEvent(t *testing.T) {
 	}
 }
 
-// TestCheckpointRefusesImpossibleCopies checks that a copy that cannot be made returns an error,
-// and neither leaves nor changes a directory.
+// TestCheckpointRefusesImpossibleCopies checks that Checkpoint returns an error for a copy that
+// cannot be made, and neither leaves nor changes a directory.
 func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})

@@ -53,9 +53,9 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 	}
 }
 
-// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while Pebble
-// opens, even in the background, and that the next Open finds everything. Memory of Pebble is leaked,
-// so the test runs in a process of its own.
+// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while
+// Pebble opens, even in the background, and that the next Open finds everything. Memory of Pebble
+// is leaked, so the test runs in a process of its own.
 func TestFailedOpeningReturnsError(t *testing.T) {
 	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFailedOpeningReturnsError$", "-test.v", "-test.timeout=1m")

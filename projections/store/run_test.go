@@ -235,8 +235,8 @@ func TestRunFlushesInTime(t *testing.T) {
 		}
 
 		check(61*time.Second, 0, 1) // the fingerprint
-
 		check(time.Hour, 0, 1)
+
 		// A row is flushed within a minute.
 		log.Append(envs[0])
 		check(59*time.Second, 0, 1)

@@ -136,7 +136,7 @@ func TestDamagedManifestIsReported(t *testing.T) {
 		}
 	}
 
-	// Cut everything after the first record.
+	// Cut the manifest so that it has fewer than two records.
 	_, first := wholeChunkEnd(whole)
 	for size := range first + manifestHeader {
 		if err := CheckManifest(copyWithManifest(t, store, name, whole[:size]), "db"); !errors.Is(err, projections.ErrCorrupt) {
@@ -151,8 +151,8 @@ func wholeChunkEnd(content []byte) (kind byte, end int) {
 	return kind, end
 }
 
-// TestManifestWithoutSecondRecordIsReported shows why [CheckManifest] demands a second record: Pebble
-// opens a store without it, and does not show rows that the store has.
+// TestManifestWithoutSecondRecordIsReported shows why [CheckManifest] demands a second record:
+// Pebble opens a store without it, and does not show rows that the store has.
 func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	store := newReopenedStore(t)
 	name, whole := readManifest(t, store)

@@ -40,8 +40,8 @@ func TestPreparedGolden(t *testing.T) {
 	}
 }
 
-// TestPreparedFileThatCannotBeRead checks that a file that is damaged, or of a later version, is found
-// and is an error.
+// TestPreparedFileThatCannotBeRead checks that a file that is damaged, or of a later version, is
+// found and is an error.
 func TestPreparedFileThatCannotBeRead(t *testing.T) {
 	for text, isCorrupt := range map[string]bool{"": true, "{": true, `{"version":2}`: false} {
 		fs := vfs.NewMem()

@@ -149,7 +149,6 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 	}
 
 	failed := 0
-
 	for n := 1; n < 2*rows; n++ {
 		var f Finder
 		readsLeft = n

@@ -57,8 +57,8 @@ func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 		t.Errorf("got %d of %d unwritten keys that are not excluded, want at most %d", falsePositives, keys, keys/100)
 	}
 
-	// A flush that has ended excludes the keys from before it, but not those from after its
-	// beginning.
+	// After a flush has ended, the keys from before it are excluded, but not those that were written
+	// since it began.
 	write(lookedUp, 3*keys, 3*keys+1)
 	u.flushEnded()
 	checkNotExcluded("written after the flush began", lookedUp, 3*keys, 3*keys+1)
@@ -66,7 +66,8 @@ func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 		t.Error("after the flush: got a key that is not excluded, want both excluded")
 	}
 
-	// A repair and range deletes may write any key, so they exclude fewer keys.
+	// After a repair, which may have written any key, no key is excluded. After a range delete, no
+	// key is excluded whose tag is in the range.
 	u.recordUnknownWrites()
 	checkNotExcluded("after a repair", notYetLookedUp, 0, 10)
 	u.flushStarted()

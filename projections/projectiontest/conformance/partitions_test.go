@@ -143,8 +143,6 @@ func deleteEdges(user string, b *projections.Batch) error {
 	hash := b.KeyedHash(user)
 	b.Set(append(projections.AppendPrefix(nil, projections.StoreShard, endGone), hash[:]...), nil)
 
-	var deleted [][]byte
-
 	// eachRow calls do for each row with a prefix, with the other end of its edge.
 	eachRow := func(prefix []byte, do func(key []byte, other string)) error {
 		it := b.Iter(prefix, projections.PrefixEnd(prefix))
@@ -163,7 +161,9 @@ func deleteEdges(user string, b *projections.Batch) error {
 		return it.Close()
 	}
 
-	// Collect the rows of the edges at both ends, those to the user first.
+	// Collect the rows of all edges from and to the user, first those at the other ends of the
+	// edges, and then those at the home of the user.
+	var deleted [][]byte
 	err := b.EachPartition(func(partition uint8) error {
 		return eachRow(endInKey(partition, user), func(key []byte, peer string) {
 			deleted = append(deleted, key, projections.AppendKey(nil, endList, peer, user))

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// TestHistoriesWithFeedsReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for histories with pins and feeds.
+// TestHistoriesWithFeedsReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for
+// histories with pins and feeds.
 func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, []string{
 		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin",

@@ -7,7 +7,8 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// The generated histories must reach the hard cases often, or the tests that use them prove little.
+// TestHistoriesReachTheHardCases checks that generated histories reach the hard cases often.
+// Otherwise the tests that use them would prove little.
 func TestHistoriesReachTheHardCases(t *testing.T) {
 	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.Fixed(seed, 60) }, []string{
 		"backfill not accepted", "void follow of a user", "void follow of a board", "void unfollow",

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// TestHistoriesWithPlaysReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for histories with plays.
+// TestHistoriesWithPlaysReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for
+// histories with plays.
 func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
 	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, []string{
 		"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago",
