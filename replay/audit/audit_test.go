@@ -39,6 +39,7 @@ func newProjection(i int) projections.Projection {
 	return all.All(all.Settings{Inbox: small})[i]
 }
 
+// The indexes of projections and their stores.
 const (
 	graphStore = iota
 	inboxStore
@@ -46,7 +47,7 @@ const (
 	countersStore
 )
 
-// testStores are stores of all projections on one file system.
+// testStores are the stores graph, inbox, seen and counters on one file system.
 type testStores struct {
 	t      testing.TB
 	fs     *vfs.MemFS
@@ -55,11 +56,14 @@ type testStores struct {
 	held   [4]*events.Partitions // of each store; nil for all
 }
 
+// newTestStores returns stores that have folded the envelopes.
 func newTestStores(t testing.TB, envs []*events.Envelope) *testStores {
-	return newTestStoresOf(t, envs, [4]*events.Partitions{})
+	return newPartitionedTestStores(t, envs, [4]*events.Partitions{})
 }
 
-func newTestStoresOf(t testing.TB, envs []*events.Envelope, held [4]*events.Partitions) *testStores {
+// newPartitionedTestStores returns stores like [newTestStores], each of which holds only some
+// partitions.
+func newPartitionedTestStores(t testing.TB, envs []*events.Envelope, held [4]*events.Partitions) *testStores {
 	f := &testStores{t: t, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	for i := range f.stores {
 		f.open(i)
@@ -84,9 +88,9 @@ func (f *testStores) open(i int) {
 // damage changes the files of a store while the store is closed.
 func (f *testStores) damage(i int, change func(db *pebble.DB) error) {
 	f.t.Helper()
-
 	dir := f.stores[i].Dir()
 	conformance.Close(f.t, f.stores[i])
+
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: discardLogger{},
 		Merger: store.EngineMerger(newProjection(i)),
@@ -107,22 +111,22 @@ func (discardLogger) Infof(string, ...any)              {}
 func (discardLogger) Errorf(string, ...any)             {}
 func (discardLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// audit audits all shards, or those of some ids, and returns the findings.
-func (f *testStores) audit(limits audit.Limits, ids ...string) []audit.Finding {
+// mustAudit audits all shards, or those of some ids, and returns the findings.
+func (f *testStores) mustAudit(limits audit.Limits, ids ...string) []audit.Finding {
 	f.t.Helper()
-
-	var shards []events.Shard
-	for _, id := range ids {
-		shards = append(shards, events.ShardOf(id))
-	}
 	a, err := audit.Open(f.t.Context(), f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], limits)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	defer a.Close()
 
+	var shards []events.Shard
+	for _, id := range ids {
+		shards = append(shards, events.ShardOf(id))
+	}
 	for shard := events.Shard(0); ids == nil; shard++ {
-		if shard, err = a.NextShard(shard); err != nil {
+		shard, err = a.NextShard(shard)
+		if err != nil {
 			f.t.Fatal(err)
 		}
 		if shard == events.NumShards {
@@ -152,7 +156,7 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newTestStores(t, envs)
 			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
-				for _, finding := range f.audit(limits) {
+				for _, finding := range f.mustAudit(limits) {
 					t.Errorf("limits %+v: got the finding %v, expected none", limits, finding)
 				}
 			}
@@ -164,73 +168,79 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 // find it.
 func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
-	pin := func(p string) events.Event {
-		return events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: p, Item: "film"}
+	pinCreated := func(pin string) events.Event {
+		return events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: pin, Item: "film"}
 	}
 	envs := []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 		w.Envelope(events.Event{Kind: events.BoardFollowed, User: "cid", Peer: "bob", Board: "art"}),
-		w.Envelope(pin("1"), pin("2"), pin("3")),
+		w.Envelope(pinCreated("1"), pinCreated("2"), pinCreated("3")),
 		w.Envelope(events.Event{Kind: events.Played, User: "ann", Item: "film"}),
 		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
 		w.Envelope(events.Event{Kind: events.Reacted, User: "eve", Item: "film"}),
 	}
 
-	var whole, some [4]*events.Partitions
-	var held events.Partitions
-	for _, id := range []string{"ann", "bob", "cid", "dan", "eve", "film"} {
-		held.AddHome(id)
+	// A node that holds the partitions of all these ids finds the same as one that holds all.
+	ids := []string{"ann", "bob", "cid", "dan", "eve", "film"}
+	var partitionsOfIDs events.Partitions
+	for _, id := range ids {
+		partitionsOfIDs.AddHome(id)
 	}
-	for i := range some {
-		some[i] = &held
+	var somePartitions [4]*events.Partitions
+	for i := range somePartitions {
+		somePartitions[i] = &partitionsOfIDs
+	}
+	nodes := map[string][4]*events.Partitions{
+		"all partitions":  {},
+		"some partitions": somePartitions,
 	}
 
-	type damage struct {
+	for _, test := range []struct {
 		store       int
-		row, change string
-		check, of   string
-		held        [4]*events.Partitions
-	}
-	tests := []damage{
-		{graphStore, "user-counts A=bob", "set 00000102", "counts", "user bob", whole},
-		{graphStore, "follower B=bob", "drop", "mirror", "user ann", whole},
-		{graphStore, "following A=ann", "drop", "mirror", "user bob", whole},
-		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid", whole},
-		{graphStore, "edge A=dan", "drop", "mirror", "user ann", whole},
-		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann", whole},
-		{inboxStore, "edge A=ann B=bob", "drop", "feed", "user ann", whole},
-		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob", whole},
-		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob", whole},
-		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob", whole},
-		{countersStore, "user-tallies A=bob", "drop", "counts", "user bob", whole},
-		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob", whole},
-	}
-	for _, test := range tests { // a node that holds the partitions of all these users finds the same
-		test.held = some
-		tests = append(tests, test)
-	}
+		row, change string // see changeRow
+		wantCheck   string
+		wantEntity  string
+	}{
+		{graphStore, "user-counts A=bob", "set 00000102", "counts", "user bob"},
+		{graphStore, "follower B=bob", "drop", "mirror", "user ann"},
+		{graphStore, "following A=ann", "drop", "mirror", "user bob"},
+		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid"},
+		{graphStore, "edge A=dan", "drop", "mirror", "user ann"},
+		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann"},
+		{inboxStore, "edge A=ann B=bob", "drop", "feed", "user ann"},
+		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob"},
+		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob"},
+		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob"},
+		{countersStore, "user-tallies A=bob", "drop", "counts", "user bob"},
+		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob"},
+	} {
+		for node, held := range nodes {
+			t.Run(test.row+" "+test.change+" "+node, func(t *testing.T) {
+				f := newPartitionedTestStores(t, envs, held)
+				f.damage(test.store, func(db *pebble.DB) error {
+					return changeRow(t, db, newProjection(test.store).Name(), test.row, test.change)
+				})
 
-	for _, test := range tests {
-		t.Run(test.row+" "+test.change, func(t *testing.T) {
-			f := newTestStoresOf(t, envs, test.held)
-			f.damage(test.store, func(db *pebble.DB) error {
-				return changeRow(t, db, newProjection(test.store).Name(), test.row, test.change)
-			})
-
-			var turns []audit.Finding
-			for turn := range uint64(3) {
-				turns = append(turns, f.audit(audit.Limits{FeedTurn: turn, FeedTurns: 3}, "ann", "bob", "cid", "dan", "eve", "film")...)
-			}
-
-			for name, found := range map[string][]audit.Finding{
-				"at once":  f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "eve", "film"),
-				"in turns": turns,
-			} {
-				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == test.check && f.Entity.String() == test.of }) {
-					t.Errorf("%s: expected a finding of %s about %s, got %v", name, test.check, test.of, found)
+				// Audit in turns, each of which checks some of the users completely, and at once.
+				var foundInTurns []audit.Finding
+				for turn := range uint64(3) {
+					foundInTurns = append(foundInTurns, f.mustAudit(audit.Limits{FeedTurn: turn, FeedTurns: 3}, ids...)...)
 				}
-			}
-		})
+				foundAtOnce := f.mustAudit(audit.Limits{}, ids...)
+
+				checkHasFinding(t, "in turns", foundInTurns, test.wantCheck, test.wantEntity)
+				checkHasFinding(t, "at once", foundAtOnce, test.wantCheck, test.wantEntity)
+			})
+		}
+	}
+}
+
+// checkHasFinding checks that one of the findings of an audit is by a check about an entity.
+func checkHasFinding(t *testing.T, auditName string, found []audit.Finding, wantCheck, wantEntity string) {
+	t.Helper()
+	isWanted := func(f audit.Finding) bool { return f.Check == wantCheck && f.Entity.String() == wantEntity }
+	if !slices.ContainsFunc(found, isWanted) {
+		t.Errorf("%s: got the findings %v, expected one of the check %s about %s", auditName, found, wantCheck, wantEntity)
 	}
 }
 
@@ -248,42 +258,42 @@ func TestEveryTurnComparesFollowers(t *testing.T) {
 			f := newTestStores(t, envs)
 			f.damage(graphStore, func(db *pebble.DB) error { return changeRow(t, db, "graph", row, "drop") })
 			for turn := range uint64(3) {
-				found := f.audit(audit.Limits{FeedTurn: turn, FeedTurns: 3}, "bob")
-				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "mirror" && f.Entity.String() == "user bob" }) {
-					t.Errorf("turn %d: expected a finding of mirror about user bob, got %v", turn, found)
-				}
+				found := f.mustAudit(audit.Limits{FeedTurn: turn, FeedTurns: 3}, "bob")
+				checkHasFinding(t, fmt.Sprint("turn ", turn), found, "mirror", "user bob")
 			}
 		})
 	}
 }
 
-// changeRow deletes or changes the first row whose description contains some words.
-func changeRow(t *testing.T, db *pebble.DB, projection, row, what string) error {
+// changeRow changes the first row whose description contains the text row. The change is "drop",
+// which deletes the row, or "set" with the new value in hexadecimal.
+func changeRow(t *testing.T, db *pebble.DB, projection, row, change string) error {
 	t.Helper()
 	it, err := db.NewIter(nil)
 	if err != nil {
 		return err
 	}
 	defer it.Close()
-	var words []string
+
+	var descriptions []string
 	for it.First(); it.Valid(); it.Next() {
 		text, err := all.Describe(projection, it.Key(), it.Value())
-		words = append(words, text)
+		descriptions = append(descriptions, text)
 		if err != nil || !strings.Contains(text, " "+row) {
 			continue
 		}
 
-		if what == "drop" {
+		if change == "drop" {
 			return db.Delete(it.Key(), nil)
 		}
 		var value []byte
-		if _, err := fmt.Sscanf(what, "set %x", &value); err != nil {
+		if _, err := fmt.Sscanf(change, "set %x", &value); err != nil {
 			t.Fatal(err)
 		}
 		return db.Set(it.Key(), value, nil)
 	}
 
-	t.Fatalf("expected a row %q, got\n%s", row, strings.Join(words, "\n"))
+	t.Fatalf("got the rows\n%s\nexpected one with %q", strings.Join(descriptions, "\n"), row)
 	return nil
 }
 
@@ -292,33 +302,39 @@ func TestAuditWhileFoldingFindsNothing(t *testing.T) {
 	w := memlog.NewWorld(2, 60)
 	f := newTestStores(t, w.Envelopes(300))
 
+	// Append envelopes, and wait until all stores have folded each, until the audits have ended.
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for _, s := range f.stores {
-		wg.Go(func() {
-			if err := s.Run(ctx, f.log.Subscribe); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	f.startFolding(ctx, &wg)
 	wg.Go(func() {
 		for n := 0; ctx.Err() == nil && n < 2000; n++ {
 			env := w.Envelopes(1)
 			f.log.Append(env...)
 			for _, s := range f.stores {
 				if err := s.WaitFor(ctx, env[0].Seq()); err != nil && ctx.Err() == nil {
-					t.Error(err)
+					t.Errorf("%s: wait for sequence %d: got %v, expected no error", s.Name(), env[0].Seq(), err)
 				}
 			}
 		}
 	})
 
 	for range 20 {
-		for _, finding := range f.audit(audit.Limits{}, "user1", "user2", "user9", "1001", "1002") {
+		for _, finding := range f.mustAudit(audit.Limits{}, "user1", "user2", "user9", "1001", "1002") {
 			t.Errorf("got the finding %v, expected none", finding)
 		}
 	}
 
 	cancel()
 	wg.Wait()
+}
+
+// startFolding lets all stores fold the log until ctx ends.
+func (f *testStores) startFolding(ctx context.Context, wg *sync.WaitGroup) {
+	for _, s := range f.stores {
+		wg.Go(func() {
+			if err := s.Run(ctx, f.log.Subscribe); err != nil {
+				f.t.Errorf("%s: Run returned %v, expected no error", s.Name(), err)
+			}
+		})
+	}
 }

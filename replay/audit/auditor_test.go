@@ -24,20 +24,14 @@ import (
 func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan audit.Status, stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var wg sync.WaitGroup
-	for _, s := range f.stores {
-		wg.Go(func() {
-			if err := s.Run(ctx, f.log.Subscribe); err != nil {
-				f.t.Error(err)
-			}
-		})
-	}
+	f.startFolding(ctx, &wg)
 
 	ch := make(chan audit.Status)
 	stores := map[string]audit.Store{}
-	index := map[string]int{}
+	indexOf := map[string]int{}
 	for i, s := range f.stores {
 		stores[s.Name()] = s
-		index[s.Name()] = i
+		indexOf[s.Name()] = i
 	}
 	cfg := audit.Config{
 		Graph:     f.stores[graphStore],
@@ -51,7 +45,7 @@ func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan aud
 				FS:        f.fs,
 				Dir:       "data/shadow/" + name,
 				Subscribe: f.log.Subscribe,
-				New:       func() projections.Projection { return newProjection(index[name]) },
+				New:       func() projections.Projection { return newProjection(indexOf[name]) },
 			}
 		},
 		Observe: func(s audit.Status) {
@@ -68,7 +62,7 @@ func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan aud
 	a := audit.NewAuditor(cfg)
 	wg.Go(func() {
 		if err := a.Run(ctx); err != nil {
-			f.t.Error(err)
+			f.t.Errorf("the auditor: Run returned %v, expected no error", err)
 		}
 	})
 	return ch, func() {
@@ -81,6 +75,8 @@ func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan aud
 func TestAuditorRepairsWrongRows(t *testing.T) {
 	envs := memlog.NewWorld(3, 40).Envelopes(400)
 	f := newTestStores(t, envs)
+
+	// Delete every ninth row of each store.
 	var want [4]conformance.Rows
 	for i := range f.stores {
 		want[i] = conformance.RowsOf(t, f.stores[i])
@@ -97,23 +93,25 @@ func TestAuditorRepairsWrongRows(t *testing.T) {
 		})
 	}
 
+	// Wait until all stores are repaired and verified.
 	statuses, stop := f.runAuditor(nil)
 	defer stop()
 	for s := range statuses {
-		repaired := 0
+		repairedStores := 0
 		for _, rows := range s.Repaired {
 			if rows > 0 {
-				repaired++
+				repairedStores++
 			}
 		}
 		if s.Unexplained > 0 {
 			t.Errorf("got the unexplained finding %s, expected none", s.LastFinding)
 		}
-		if repaired == len(f.stores) && len(s.Verified) == len(f.stores) {
+		if repairedStores == len(f.stores) && len(s.Verified) == len(f.stores) {
 			break
 		}
 	}
 	stop()
+
 	for i := range f.stores {
 		conformance.RowsOf(t, f.stores[i]).MustEqual(t, want[i], "store %d", i)
 	}
@@ -128,22 +126,23 @@ func TestAuditorReportsAWrongFold(t *testing.T) {
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"}),
 	}
 	f := newTestStores(t, envs)
+
+	// Replace the graph by one with a wrong fold, which a shadow has, too.
 	conformance.Close(t, f.stores[graphStore])
 	if err := f.fs.RemoveAll("data/graph"); err != nil {
 		t.Fatal(err)
 	}
 	f.stores[graphStore] = conformance.Open(t, f.fs, graphWithoutFollowers{graph.New()}, store.Bounds{})
 	conformance.Fold(t, f.stores[graphStore], envs)
-
 	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newGraphWithoutFollowers, Subscribe: f.log.Subscribe}
 	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {
-		t.Fatalf("got %v, %v, expected that a shadow does not find what the same fold does", r, err)
+		t.Fatalf("got %v, %v, expected that a shadow with the same fold is equal", r, err)
 	}
 
 	statuses, stop := f.runAuditor(func(c *audit.Config) {
-		others := c.Shadow
+		defaultShadow := c.Shadow
 		c.Shadow = func(name string) verify.Options {
-			o := others(name)
+			o := defaultShadow(name)
 			if name == "graph" {
 				o.New = newGraphWithoutFollowers
 			}
@@ -195,6 +194,7 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 	statuses, stop := f.runAuditor(nil)
 	defer stop()
 
+	// Append envelopes, and wait until all stores have folded them, until the checks have ended.
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -203,13 +203,13 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 			f.log.Append(more...)
 			for _, s := range f.stores {
 				if err := s.WaitFor(ctx, more[2].Seq()); err != nil && ctx.Err() == nil {
-					t.Error(err)
+					t.Errorf("%s: wait for sequence %d: got %v, expected no error", s.Name(), more[2].Seq(), err)
 				}
 			}
 		}
 	})
 
-	n := 0
+	received := 0
 	for s := range statuses {
 		if len(s.Findings) > 0 || s.Unexplained > 0 {
 			t.Errorf("got the finding %s, expected none", s.LastFinding)
@@ -219,8 +219,8 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 				t.Errorf("got %d differences in %s, expected none", differences, name)
 			}
 		}
-		n++
-		if n >= 5 && s.Checks > 100 {
+		received++
+		if received >= 5 && s.Checks > 100 {
 			t.Logf("%d checks, %d dropped, %d queued", s.Checks, s.Dropped, s.Queued)
 			break
 		}
@@ -236,16 +236,17 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 	f := newTestStores(t, []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 	})
+	// A wrong count is found in every turn.
 	f.damage(graphStore, func(db *pebble.DB) error {
-		return changeRow(t, db, "graph", "user-counts A=bob", "set 00000102") // found in every turn
+		return changeRow(t, db, "graph", "user-counts A=bob", "set 00000102")
 	})
 
 	var hasDisk atomic.Bool
 	statuses, stop := f.runAuditor(func(c *audit.Config) {
-		others := c.Shadow
+		defaultShadow := c.Shadow
 		c.DiskRetry = 10 * time.Millisecond
 		c.Shadow = func(name string) verify.Options {
-			o := others(name)
+			o := defaultShadow(name)
 			o.Disk = func() (store, free uint64, err error) {
 				if hasDisk.Load() {
 					free = 1 << 40
@@ -267,12 +268,14 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 				t.Fatalf("after a round: got %d findings, of which %d wait, expected some that wait", found, s.Waiting)
 			}
 		case found > 0 && !hasDisk.Load() && s.Rounds >= 3 && len(s.NoDisk) == len(f.stores):
+			// Two more rounds have found nothing else, and no store can be verified.
 			if s.Findings["graph"] != found || len(s.Repaired) > 0 || s.Waiting == 0 {
 				t.Fatalf("without disk: got %d findings, of which %d wait, repaired %v, no disk for %v, expected the same %d findings, waiting",
 					s.Findings["graph"], s.Waiting, s.Repaired, s.NoDisk, found)
 			}
 			hasDisk.Store(true)
 		case hasDisk.Load() && s.Waiting == 0 && s.Repaired["graph"] > 0 && len(s.NoDisk) == 0:
+			// The repair has been performed.
 			if s.Findings["graph"] != found || s.Unexplained > 0 {
 				t.Errorf("with disk: got %d findings, %d of them unexplained, expected the same %d", s.Findings["graph"], s.Unexplained, found)
 			}

@@ -19,26 +19,31 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// followEnvelopes returns envelopes of 100 events each: follows among users, some of whom have most
-// followers, and one pin per ten follows.
+// followEnvelopes returns envelopes with about n follows among users, some of whom have most
+// followers, and one pin per ten follows. Each envelope has about 100 follows and 10 pins.
 func followEnvelopes(n, users int) (envs []*events.Envelope) {
 	r := rand.New(rand.NewPCG(1, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
 	pin := 0
+
 	for range n / 100 {
 		c.Seq++
 		env := &events.Envelope{Bytes: 3000}
 		for slot := range 110 {
 			c.LastTime += 1000
-			ev := events.Event{Kind: events.UserFollowed, User: strconv.Itoa(r.IntN(users)), Peer: strconv.FormatUint(popular.Uint64(), 10)}
+			follower := strconv.Itoa(r.IntN(users))
+			followee := strconv.FormatUint(popular.Uint64(), 10)
+			ev := events.Event{Kind: events.UserFollowed, User: follower, Peer: followee}
 			if slot >= 100 {
 				pin++
-				ev = events.Event{Kind: events.PinCreated, User: strconv.Itoa(r.IntN(users)), Pin: strconv.Itoa(pin), Item: strconv.Itoa(pin / 3)}
+				owner := strconv.Itoa(r.IntN(users))
+				ev = events.Event{Kind: events.PinCreated, User: owner, Pin: strconv.Itoa(pin), Item: strconv.Itoa(pin / 3)}
 			}
 			if ev.User == ev.Peer {
 				continue
 			}
+
 			ev.Time, ev.Seq, ev.Slot = c.LastTime, c.Seq, uint16(slot)
 			env.Kinds |= events.Kinds(ev.Kind)
 			env.Events = append(env.Events, ev)
@@ -56,6 +61,7 @@ func BenchmarkRound(b *testing.B) {
 	log := memlog.New(envs...)
 	dir := b.TempDir()
 	newProjection := func(i int) projections.Projection { return all.All(all.Settings{})[i] }
+
 	var stores [4]*store.Store
 	for i := range stores {
 		p := newProjection(i)
@@ -74,7 +80,9 @@ func BenchmarkRound(b *testing.B) {
 		if err := builder.Close(); err != nil {
 			b.Fatal(err)
 		}
-		if stores[i], err = store.Open(store.Options{FS: vfs.Default, Dir: dir, Projection: p}); err != nil {
+
+		stores[i], err = store.Open(store.Options{FS: vfs.Default, Dir: dir, Projection: p})
+		if err != nil {
 			b.Fatal(err)
 		}
 		defer func() {
@@ -83,15 +91,18 @@ func BenchmarkRound(b *testing.B) {
 			}
 		}()
 	}
+
 	b.Run("audit", func(b *testing.B) {
-		busy := processorTime()
+		limits := audit.Limits{Feed: 200, FeedTurn: 3, FeedTurns: audit.FeedTurns}
+		before := processorTime()
 		for b.Loop() {
-			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], audit.Limits{Feed: 200, FeedTurn: 3, FeedTurns: audit.FeedTurns})
+			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], limits)
 			if err != nil {
 				b.Fatal(err)
 			}
 			for shard := events.Shard(0); ; shard++ {
-				if shard, err = a.NextShard(shard); err != nil {
+				shard, err = a.NextShard(shard)
+				if err != nil {
 					b.Fatal(err)
 				}
 				if shard == events.NumShards {
@@ -102,31 +113,33 @@ func BenchmarkRound(b *testing.B) {
 				}
 			}
 			for _, f := range a.Findings() {
-				b.Error(f)
+				b.Errorf("got the finding %v, expected none", f)
 			}
 			if err := a.Close(); err != nil {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric((processorTime()-busy).Seconds()/float64(b.N), "cpu-s/op")
+		b.ReportMetric((processorTime()-before).Seconds()/float64(b.N), "cpu-s/op")
 	})
+
 	for i, s := range stores {
 		b.Run(newProjection(i).Name(), func(b *testing.B) {
-			busy := processorTime()
+			before := processorTime()
 			for b.Loop() {
 				r, err := verify.Verify(b.Context(), s, verify.Options{
 					FS: vfs.Default, Dir: dir + "/scratch", New: func() projections.Projection { return newProjection(i) },
 					Subscribe: log.Subscribe,
 				})
 				if err != nil || !r.Equal {
-					b.Fatal(r, err)
+					b.Fatalf("got %v and error %v, expected an equal store", r, err)
 				}
 			}
-			b.ReportMetric((processorTime()-busy).Seconds()/float64(b.N), "cpu-s/op")
+			b.ReportMetric((processorTime()-before).Seconds()/float64(b.N), "cpu-s/op")
 		})
 	}
 }
 
+// processorTime returns the processor time that this process has used.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

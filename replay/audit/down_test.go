@@ -14,44 +14,39 @@ import (
 // A store that must be closed, for example after a cut-over, does not wait for an audit that rests.
 // The audit continues with other views.
 func TestClosingStoreDoesNotWaitForAudit(t *testing.T) {
-	var stores []*store.Store
+	stores := map[string]*store.Store{}
 	for _, p := range all.All(all.Settings{}) {
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stores = append(stores, s)
+		stores[s.Name()] = s
 	}
-	named := func(name string) *store.Store {
-		for _, s := range stores {
-			if s.Name() == name {
-				return s
-			}
-		}
-		t.Fatal(name)
-		return nil
-	}
-	a, err := Open(t.Context(), named("graph"), named("inbox"), named("counters"), Limits{})
+
+	a, err := Open(t.Context(), stores["graph"], stores["inbox"], stores["counters"], Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a.isStoreClosing() {
-		t.Error("it is down")
+		t.Error("before a store closes: isStoreClosing returned true, expected false")
 	}
+
+	// Close a store while the audit rests. The store waits until the audit has closed its views.
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(a.sleepUnlessClosing(t.Context(), time.Hour), a.Close()) }()
-	if err := named("inbox").Close(); err != nil {
-		t.Error(err)
+	if err := stores["inbox"].Close(); err != nil {
+		t.Errorf("close of the store: got %v, expected no error", err)
 	}
 	if err := <-ended; err != nil {
-		t.Error(err)
+		t.Errorf("rest of the audit: got %v, expected no error", err)
 	}
+
 	if err := a.openViews(t.Context()); err == nil {
-		t.Error("a closed store has a view")
+		t.Error("openViews of a closed store returned no error, expected one")
 	}
-	for _, s := range stores {
+	for name, s := range stores {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("close %s: got %v, expected no error", name, err)
 		}
 	}
 }

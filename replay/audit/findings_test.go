@@ -45,12 +45,12 @@ func TestRepairsKeepTheShare(t *testing.T) {
 			t.Errorf("repair: got a share of %v, expected 0.1", share)
 		}
 		if err := <-request.done; err != nil {
-			t.Error(err)
+			t.Errorf("repair: got %v, expected no error", err)
 		}
 
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
+			t.Errorf("verifyAll returned %v, expected %v", err, context.Canceled)
 		}
 	})
 }
@@ -60,8 +60,6 @@ func TestRepairsKeepTheShare(t *testing.T) {
 func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var full atomic.Bool
-		full.Store(true)
 		statuses := make(chan Status)
 		a := NewAuditor(Config{
 			All: map[string]Store{"counters": nil, "graph": nil},
@@ -75,8 +73,11 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 				}
 			},
 		})
+
+		var isDiskFull atomic.Bool
+		isDiskFull.Store(true)
 		a.repairStore = func(_ context.Context, _ verify.Store, o verify.Options) (*verify.Report, error) {
-			if full.Load() && o.Dir == "counters" {
+			if isDiskFull.Load() && o.Dir == "counters" {
 				return nil, fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
 			}
 			return &verify.Report{Equal: true}, nil
@@ -86,28 +87,30 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 		go func() { ended <- a.verifyAll(ctx) }()
 		s := <-statuses
 		if s.NoDisk["counters"] == "" || len(s.NoDisk) != 1 {
-			t.Errorf("at first: got no disk for %v, expected counters", s.NoDisk)
+			t.Errorf("the first status: got no disk for %v, expected only counters", s.NoDisk)
 		}
 		s = <-statuses
 		if s.Verified["graph"].IsZero() || s.NoDisk["counters"] == "" {
-			t.Errorf("then: got %v verified and no disk for %v, expected graph and counters", s.Verified, s.NoDisk)
+			t.Errorf("the second status: got %v verified and no disk for %v, expected graph verified and no disk for counters",
+				s.Verified, s.NoDisk)
 		}
 
-		full.Store(false)
+		isDiskFull.Store(false)
 		for s.Verified["counters"].IsZero() {
 			s = <-statuses
 		}
 		if len(s.NoDisk) > 0 {
-			t.Errorf("with disk: got no disk for %v, expected none", s.NoDisk)
+			t.Errorf("with enough disk: got no disk for %v, expected that it is empty", s.NoDisk)
 		}
+
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
+			t.Errorf("verifyAll returned %v, expected %v", err, context.Canceled)
 		}
 	})
 }
 
-// Findings that wait for free disk are not found again in the meantime, and are due after a while.
+// Findings that wait for free disk are not found again in the meantime, and are not due at once.
 func TestFindingsWaitForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuditor(Config{})

@@ -3,6 +3,8 @@ package audit
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events"
 )
 
@@ -14,25 +16,30 @@ func TestQueueHoldsEachEntityOnce(t *testing.T) {
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
 		{Kind: events.BoardFollowed, User: "ann", Peer: "bob", Board: "art"},
 		{Kind: events.UserFollowed, User: "ann", Peer: "dee"},
-		{Kind: events.Played, User: "ann", Item: "film"}, // no two stores have it
+		{Kind: events.Played, User: "ann", Item: "film"}, // not queued: no two audited stores have plays
 	}}
-	a.enqueue([]*events.Envelope{follow, follow, follow})
-	if s := a.Status(); s.Queued != 4 || s.Dropped != 0 {
-		t.Errorf("%d wait, %d are dropped", s.Queued, s.Dropped)
-	}
-	a.enqueue([]*events.Envelope{{Events: []events.Event{{Kind: events.UserMuted, User: "cid", Peer: "dee"}}}})
-	if s := a.Status(); s.Queued != 4 || s.Dropped != 1 {
-		t.Errorf("%d wait, %d are dropped", s.Queued, s.Dropped)
-	}
-	first := a.takeQueued(3)
-	want := []Entity{{User: "bob"}, {User: "ann"}, {User: "bob", Board: "art", OfBoard: true}}
-	for i := range want {
-		if first[i] != want[i] {
-			t.Errorf("%v comes first, not %v", first[i], want[i])
+	checkStatus := func(step string, wantQueued int, wantDropped uint64) {
+		t.Helper()
+		if s := a.Status(); s.Queued != wantQueued || s.Dropped != wantDropped {
+			t.Errorf("%s: got %d queued and %d dropped entities, expected %d and %d",
+				step, s.Queued, s.Dropped, wantQueued, wantDropped)
 		}
 	}
-	a.enqueue([]*events.Envelope{follow})
-	if s := a.Status(); s.Queued != 4 || s.Dropped != 1 {
-		t.Errorf("what was taken may come again: %d wait, %d are dropped", s.Queued, s.Dropped)
+
+	a.enqueue([]*events.Envelope{follow, follow, follow})
+	checkStatus("after the same follows three times", 4, 0)
+
+	// The queue is full, so one of the two users of a mute is dropped: the other one is queued already.
+	a.enqueue([]*events.Envelope{{Events: []events.Event{{Kind: events.UserMuted, User: "cid", Peer: "dee"}}}})
+	checkStatus("after a mute", 4, 1)
+
+	first := a.takeQueued(3)
+	want := []Entity{{User: "bob"}, {User: "ann"}, {User: "bob", Board: "art", OfBoard: true}}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("the first entities of the queue (-want +got):\n%s", diff)
 	}
+
+	// Entities that were taken may be queued again.
+	a.enqueue([]*events.Envelope{follow})
+	checkStatus("after the follows once more", 4, 1)
 }

@@ -17,8 +17,11 @@ import (
 // read after the other fails. A row that cannot be read is an error, not a disagreement between
 // stores.
 func TestFailedReadIsNoFinding(t *testing.T) {
-	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
+	faults := &conformance.FailingRead{}
+	disk := vfs.NewMem()
+	cache := store.NewCache(0)
 	defer cache.Unref()
+
 	var stores [4]*store.Store
 	for i := range stores {
 		s, err := store.Open(store.Options{
@@ -28,7 +31,7 @@ func TestFailedReadIsNoFinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conformance.Close(t, s) })
-		conformance.Fold(t, s, []*events.Envelope{followedBy("star", 400)})
+		conformance.Fold(t, s, []*events.Envelope{makeFollowersOf("star", 400)})
 		if err := s.Compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -46,25 +49,31 @@ func TestFailedReadIsNoFinding(t *testing.T) {
 		err = a.Check(t.Context(), audit.Entity{User: "star"})
 		return a.Findings(), err
 	}
+
+	// Count the reads of an audit without failures.
 	reads := faults.Count(func() {
 		if found, err := check(); err != nil || len(found) > 0 {
-			t.Fatal(found, err)
+			t.Fatalf("without failures: got the findings %v and error %v, expected neither", found, err)
 		}
 	})
 	if reads == 0 {
-		t.Fatal("nothing was read")
+		t.Fatal("without failures: got no reads, expected some")
 	}
+
 	for n := int64(1); n <= reads; n++ {
 		faults.FailAt(n)
 		found, err := check()
-		if faults.HasFailed() && err == nil || len(found) > 0 {
-			t.Errorf("read %d of %d fails: expected an error and no finding, got %v and %v", n, reads, err, found)
+		if faults.HasFailed() && err == nil {
+			t.Errorf("read %d of %d fails: got no error, expected one", n, reads)
+		}
+		if len(found) > 0 {
+			t.Errorf("read %d of %d fails: got the findings %v, expected none", n, reads, found)
 		}
 	}
 }
 
-// followedBy returns an envelope in which n users with long ids follow one user.
-func followedBy(user string, n int) *events.Envelope {
+// makeFollowersOf returns an envelope in which n users with long ids follow one user.
+func makeFollowersOf(user string, n int) *events.Envelope {
 	env := &events.Envelope{Bytes: 10, Cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1, LastTime: 1_700_000_000_000_000}}
 	for i := range n {
 		env.Cursor.LastTime++

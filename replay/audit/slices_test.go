@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +22,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// manyFollowers returns a log in which this many users follow bob.
-func manyFollowers(w *memlog.World, users int) (envs []*events.Envelope) {
+// makeFollowersOfBob returns a log in which this many users follow bob.
+func makeFollowersOfBob(w *memlog.World, users int) (envs []*events.Envelope) {
 	for n := range users {
 		envs = append(envs, w.Envelope(events.Event{Kind: events.UserFollowed, User: fmt.Sprint("user", n), Peer: "bob"}))
 	}
@@ -34,54 +35,63 @@ func manyFollowers(w *memlog.World, users int) (envs []*events.Envelope) {
 // missing far down the list is found.
 func TestLongListIsCheckedInPieces(t *testing.T) {
 	const users = 3500
-	for name, damaged := range map[string]bool{"sound": false, "damaged": true} {
+	for name, isDamaged := range map[string]bool{"sound": false, "damaged": true} {
 		t.Run(name, func(t *testing.T) {
 			w := memlog.NewWorld(1, 5)
-			f := newTestStores(t, manyFollowers(w, users))
-			if damaged {
+			f := newTestStores(t, makeFollowersOfBob(w, users))
+			if isDamaged {
+				// The newest followers come first, so this one is far down the list.
 				f.damage(graphStore, func(db *pebble.DB) error {
-					return changeRow(t, db, "graph", "following A=user700 ", "drop") // the newest come first
+					return changeRow(t, db, "graph", "following A=user700 ", "drop")
 				})
 			}
+
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
-			for _, s := range f.stores {
-				wg.Go(func() {
-					if err := s.Run(ctx, f.log.Subscribe); err != nil {
-						t.Error(err)
-					}
-				})
-			}
+			f.startFolding(ctx, &wg)
 			defer wg.Wait()
 			defer cancel()
+
+			// Between the pieces, a user follows or unfollows bob. With the shortest Hold, the audit
+			// continues at another position as often as it can.
 			a, err := audit.Open(ctx, f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], audit.Limits{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer a.Close()
 			a.Hold = 1
-			rests, from := 0, a.Seq()
+			rests := 0
 			a.Rest = func(ctx context.Context) error {
 				rests++
-				env := w.Envelope(events.Event{
-					Kind: []events.Kind{events.UserUnfollowed, events.UserFollowed}[rests%2], User: fmt.Sprint("user", rests/2*3),
-					Peer: "bob",
-				})
+				kind := events.UserUnfollowed
+				if rests%2 == 1 {
+					kind = events.UserFollowed
+				}
+				env := w.Envelope(events.Event{Kind: kind, User: fmt.Sprint("user", rests/2*3), Peer: "bob"})
 				f.log.Append(env)
 				return f.stores[graphStore].WaitFor(ctx, env.Seq())
 			}
+
+			firstSeq := a.Seq()
 			if err := a.Check(ctx, audit.Entity{User: "bob"}); err != nil {
 				t.Fatal(err)
 			}
 			if rests < users/100 {
-				t.Errorf("%d rests in a list of %d", rests, users)
+				t.Errorf("got %d rests in a list of %d followers, expected at least %d", rests, users, users/100)
 			}
-			if a.Seq() == from {
-				t.Error("one position was held all the time")
+			if a.Seq() == firstSeq {
+				t.Errorf("the audit ended at sequence %d, at which it began, expected a later one", firstSeq)
 			}
+
 			found := a.Findings()
-			if damaged != (len(found) == 1) || damaged && (found[0].Check != "mirror" || !strings.Contains(found[0].Text, "user700 ")) {
-				t.Errorf("found: %v", found)
+			if !isDamaged {
+				if len(found) > 0 {
+					t.Errorf("got the findings %v in sound stores, expected none", found)
+				}
+				return
+			}
+			if len(found) != 1 || found[0].Check != "mirror" || !strings.Contains(found[0].Text, "user700 ") {
+				t.Errorf("got the findings %v, expected one of the check mirror about user700", found)
 			}
 		})
 	}
@@ -90,6 +100,7 @@ func TestLongListIsCheckedInPieces(t *testing.T) {
 // countersMissingAPin are counters that do not count one pin.
 type countersMissingAPin struct{ *counters.Counters }
 
+// Apply implements projections.Projection.
 func (p countersMissingAPin) Apply(ev events.Event, b *projections.Batch) error {
 	if ev.Pin == "pin7" {
 		return nil
@@ -107,12 +118,14 @@ func TestWrongCountOfLongListStaysFound(t *testing.T) {
 		pins = append(pins, w.Envelope(events.Event{Kind: events.PinCreated, User: "bob", Pin: id, Item: id}))
 	}
 	f := newTestStores(t, pins)
+
+	// Replace the counters by ones with a wrong fold.
 	conformance.Close(t, f.stores[countersStore])
 	if err := f.fs.RemoveAll("data/counters"); err != nil {
 		t.Fatal(err)
 	}
-	counts := func() projections.Projection { return countersMissingAPin{counters.New(counters.DefaultSettings())} }
-	f.stores[countersStore] = conformance.Open(t, f.fs, counts(), store.Bounds{})
+	newCounters := func() projections.Projection { return countersMissingAPin{counters.New(counters.DefaultSettings())} }
+	f.stores[countersStore] = conformance.Open(t, f.fs, newCounters(), store.Bounds{})
 	sub, err := f.log.Subscribe(events.Cursor{})
 	if err != nil {
 		t.Fatal(err)
@@ -125,26 +138,30 @@ func TestWrongCountOfLongListStaysFound(t *testing.T) {
 		conformance.Fold(t, f.stores[countersStore], envs)
 	}
 	sub.Close()
-	var said logRecorder
-	told, stop := f.runAuditor(func(c *audit.Config) {
+
+	// A shadow has the same wrong fold, so the finding stays unexplained and is logged.
+	var recorder logRecorder
+	statuses, stop := f.runAuditor(func(c *audit.Config) {
 		c.Limits = audit.Limits{List: 1000, Feed: 200}
-		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
-		others := c.Shadow
+		c.Logger = slog.New(slog.NewTextHandler(&recorder, nil))
+		defaultShadow := c.Shadow
 		c.Shadow = func(name string) verify.Options {
-			o := others(name)
+			o := defaultShadow(name)
 			if name == "counters" {
-				o.New = counts
+				o.New = newCounters
 			}
 			return o
 		}
 	})
 	defer stop()
-	for s := range told {
-		if said.hasLine("a fold is wrong", "user bob: counts: pins: the count of counters is 2499, the list is 2500 long") {
+
+	const wantFinding = "user bob: counts: pins: the count of counters is 2499, the list is 2500 long"
+	for s := range statuses {
+		if recorder.hasLine("a fold is wrong", wantFinding) {
 			return
 		}
 		if s.Rounds == 2 {
-			t.Fatalf("two rounds have not found it; the last finding: %s", s.LastFinding)
+			t.Fatalf("after two rounds, the last finding is %q, expected %q in the log", s.LastFinding, wantFinding)
 		}
 	}
 }
@@ -167,11 +184,8 @@ func (s *logRecorder) hasLine(words ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for line := range strings.Lines(s.text.String()) {
-		all := true
-		for _, w := range words {
-			all = all && strings.Contains(line, w)
-		}
-		if all {
+		isMissing := func(word string) bool { return !strings.Contains(line, word) }
+		if !slices.ContainsFunc(words, isMissing) {
 			return true
 		}
 	}
