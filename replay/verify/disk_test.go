@@ -20,10 +20,11 @@ func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 		env.Bytes = 10 * mib
 	}
 	f := newTestStore(t, 0, envs)
+
 	for name, test := range map[string]struct {
-		free  uint64   // the first time
-		then  uint64   // afterwards
-		words []string // of the error; nil for none
+		freeFirst uint64   // free disk at the first check, before the shadow is begun
+		freeThen  uint64   // free disk at the later checks
+		wantWords []string // of the error; nil means that the shadow fits
 	}{
 		"too little":    {1555 * mib, 1555 * mib, []string{"for a shadow of graph", "1556 MiB are needed", "1555 MiB are free"}},
 		"less and less": {1556 * mib, 255 * mib, []string{"255 MiB are left", "256 MiB must stay free"}},
@@ -31,19 +32,22 @@ func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 		"unknown":       {math.MaxUint64, math.MaxUint64, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, asked := f.options(), 0
+			checks := 0
+			o := f.options()
 			o.Disk = func() (store, free uint64, err error) {
-				if asked++; asked > 1 {
-					return 1000 * mib, test.then, nil
+				checks++
+				if checks == 1 {
+					return 1000 * mib, test.freeFirst, nil
 				}
-				return 1000 * mib, test.free, nil
+				return 1000 * mib, test.freeThen, nil
 			}
 
 			r, err := verify.Verify(t.Context(), f.store, o)
-			if asked < 2 && test.free != 1555*mib {
-				t.Errorf("while 1000 MiB of the log were folded, the disk was checked %d times, expected at least twice", asked)
+			isBegun := test.freeFirst != 1555*mib
+			if isBegun && checks < 2 {
+				t.Errorf("while 1000 MiB of the log were folded, the disk was checked %d times, expected at least twice", checks)
 			}
-			if test.words == nil {
+			if test.wantWords == nil {
 				if err != nil || !r.Equal {
 					t.Errorf("got %v and %v, expected an equal store", r, err)
 				}
@@ -53,13 +57,13 @@ func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 			if !errors.Is(err, replay.ErrDisk) {
 				t.Fatalf("got %v, expected ErrDisk", err)
 			}
-			for _, words := range test.words {
+			for _, words := range test.wantWords {
 				if !strings.Contains(err.Error(), words) {
 					t.Errorf("expected an error with %q, got %q", words, err)
 				}
 			}
-			if left, err := f.fs.List("data/scratch"); err == nil {
-				t.Errorf("expected that the shadow is removed, got %v", left)
+			if names, err := f.fs.List("data/scratch"); err == nil {
+				t.Errorf("got the files %v, expected that the shadow is removed with its directory", names)
 			}
 		})
 	}

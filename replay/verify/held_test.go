@@ -16,8 +16,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// twoOfThree returns two thirds of the partitions.
-func twoOfThree() (s events.Partitions) {
+// twoThirdsOfPartitions returns two thirds of the partitions.
+func twoThirdsOfPartitions() (s events.Partitions) {
 	for p := range 256 {
 		if p%3 != 1 {
 			s.Add(uint8(p))
@@ -29,33 +29,43 @@ func twoOfThree() (s events.Partitions) {
 // In a store that holds some partitions, exactly the damaged rows are found and repaired, and rows
 // of other partitions are removed.
 func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
-	envs, held := memlog.NewWorld(1, 200).Envelopes(1500), twoOfThree()
+	envs := memlog.NewWorld(1, 200).Envelopes(1500)
+	held := twoThirdsOfPartitions()
 	forEachProjection(t, func(t *testing.T, i int) {
-		f := newTestStoreOf(t, i, envs, &held)
+		f := newPartitionedTestStore(t, i, envs, &held)
 		f.checkEqual()
 		want := conformance.RowsOf(t, f.store)
 
 		// Damage some rows, and add rows of partitions that the store does not hold.
-		n := len(f.corrupt(7, 6))
+		damaged := len(f.corrupt(7, 6))
 		f.damage(func(db *pebble.DB) (err error) {
 			for _, row := range conformance.Straight(t, newProjection(i), envs) {
-				if p := projections.PartitionOf(newProjection(i), row.Key); p != projections.StoreWide && !held.Has(uint8(p)) {
-					err = errors.Join(err, db.Set(row.Key, row.Value, nil))
-					if n++; n%20 == 0 {
-						break
-					}
+				p := projections.PartitionOf(newProjection(i), row.Key)
+				if p == projections.StoreWide || held.Has(uint8(p)) {
+					continue
+				}
+
+				// A few such rows are enough.
+				err = errors.Join(err, db.Set(row.Key, row.Value, nil))
+				damaged++
+				if damaged%20 == 0 {
+					break
 				}
 			}
 			return err
 		})
 
 		r, err := verify.Repair(t.Context(), f.store, f.options())
-		if err != nil || !r.Equal || r.Differences != uint64(n) || r.Repaired != uint64(n) {
-			t.Fatalf("got %v and %v with %d repaired rows, expected %d", r, err, r.Repaired, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Equal || r.Differences != uint64(damaged) || r.Repaired != uint64(damaged) {
+			t.Fatalf("got %v with %d differences and %d repaired rows, expected an equal store after %d repaired rows",
+				r, r.Differences, r.Repaired, damaged)
 		}
 		conformance.RowsOf(t, f.store).MustEqual(t, want, "after the repair")
-		if r.Rows > uint64(len(want)+n) {
-			t.Errorf("got %d compared rows, expected at most %d", r.Rows, len(want)+n)
+		if r.Rows > uint64(len(want)+damaged) {
+			t.Errorf("got %d compared rows, expected at most %d", r.Rows, len(want)+damaged)
 		}
 	})
 }
@@ -63,8 +73,8 @@ func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 // A verification of a partition that the store does not hold is refused. The partition would seem
 // to have lost all its rows.
 func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
-	held := twoOfThree()
-	f := newTestStoreOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
+	held := twoThirdsOfPartitions()
+	f := newPartitionedTestStore(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
 
 	o := f.options()
 	var partitions events.Partitions
@@ -83,19 +93,22 @@ func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
 // resizedStore is a store that is replaced by another one after a number of views.
 type resizedStore struct {
 	*store.Store
-	views *int
-	next  *store.Store
+	viewsLeft *int // negative once the store is replaced
+	next      *store.Store
 }
 
+// View implements verify.Store.
 func (s resizedStore) View() (*projections.View, error) {
-	if *s.views--; *s.views < 0 {
+	*s.viewsLeft--
+	if *s.viewsLeft < 0 {
 		return s.next.View()
 	}
 	return s.Store.View()
 }
 
+// Repair implements verify.Store.
 func (s resizedStore) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
-	if *s.views < 0 {
+	if *s.viewsLeft < 0 {
 		return s.next.Repair(ctx, heal)
 	}
 	return s.Store.Repair(ctx, heal)
@@ -104,17 +117,20 @@ func (s resizedStore) Repair(ctx context.Context, heal func(events.Cursor, proje
 // If a generation of other partitions has replaced the one with which a verification began, the
 // verification fails and a repair writes nothing.
 func TestResizeEndsVerification(t *testing.T) {
-	held, envs := twoOfThree(), memlog.NewWorld(1, 20).Envelopes(50)
-	next := newTestStoreOf(t, 0, envs, &events.Partitions{})
+	held := twoThirdsOfPartitions()
+	envs := memlog.NewWorld(1, 20).Envelopes(50)
+	next := newPartitionedTestStore(t, 0, envs, &events.Partitions{})
 	for views := 1; views < 5; views++ {
-		f := newTestStoreOf(t, 0, envs, &held)
+		f := newPartitionedTestStore(t, 0, envs, &held)
 		f.corrupt(3, 4)
 
-		before, n := conformance.RowsOf(t, next.store), views
-		_, err := verify.Repair(t.Context(), resizedStore{f.store, &n, next.store}, f.options())
-		if err == nil || !strings.Contains(err.Error(), "the store holds other partitions than when the verification began") {
-			t.Errorf("resized after %d views: got %v, expected an error", views, err)
+		rowsBefore := conformance.RowsOf(t, next.store)
+		viewsLeft := views
+		_, err := verify.Repair(t.Context(), resizedStore{f.store, &viewsLeft, next.store}, f.options())
+		const wantErr = "the store holds other partitions than when the verification began"
+		if err == nil || !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("resized after %d views: got the error %v, expected %q", views, err, wantErr)
 		}
-		conformance.RowsOf(t, next.store).MustEqual(t, before, "the other generation")
+		conformance.RowsOf(t, next.store).MustEqual(t, rowsBefore, "the other generation")
 	}
 }

@@ -9,13 +9,18 @@ import (
 
 // A comparison does not rest while a store waits for its view to be closed.
 func TestComparisonDoesNotRestWhileStoreCloses(t *testing.T) {
-	down := make(chan struct{})
-	p := restTimer{pace: replay.Pace{Share: 1e-9}, workStart: time.Now().Add(-time.Second), storeClosing: down} // a rest of years
+	// With such a small share, the rest after a second of work would take years.
+	closing := make(chan struct{})
+	p := restTimer{pace: replay.Pace{Share: 1e-9}, workStart: time.Now().Add(-time.Second), storeClosing: closing}
 	if p.isStoreClosing() {
-		t.Error("it is down")
+		t.Error("before the store closes: isStoreClosing returned true, expected false")
 	}
-	close(down)
-	if err := p.rest(t.Context()); err != nil || !p.isStoreClosing() {
-		t.Error(err)
+
+	close(closing)
+	if err := p.rest(t.Context()); err != nil {
+		t.Errorf("rest while the store closes: got %v, expected no error", err)
+	}
+	if !p.isStoreClosing() {
+		t.Error("while the store closes: isStoreClosing returned false, expected true")
 	}
 }

@@ -17,9 +17,12 @@ import (
 // TestFailedReadIsNotTakenForEqualRows compares a store with an empty one, while one read after the
 // other fails. The comparison must fail or find every row.
 func TestFailedReadIsNotTakenForEqualRows(t *testing.T) {
-	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
+	faults := &conformance.FailingRead{}
+	disk := vfs.NewMem()
+	cache := store.NewCache(0)
 	defer cache.Unref()
-	open := func(dir string, envs []*events.Envelope) *store.Store {
+
+	openStore := func(dir string, envs []*events.Envelope) *store.Store {
 		s, err := store.Open(store.Options{
 			FS: faults.FileSystem(disk), Dir: dir, Projection: newProjection(0), Cache: cache,
 		})
@@ -27,45 +30,55 @@ func TestFailedReadIsNotTakenForEqualRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conformance.Close(t, s) })
+
 		conformance.Fold(t, s, envs)
 		if err := s.Compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	live, empty := open("live", histories.Envelopes(histories.Fixed(1, 100))), open("empty", nil)
+	live := openStore("live", histories.Envelopes(histories.Fixed(1, 100)))
+	empty := openStore("empty", nil)
 
 	all := events.AllPartitions()
 	compare := func() (c *verify.Comparison, err error) {
-		l, err := live.View()
+		liveView, err := live.View()
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, l.Close()) }()
-		e, err := empty.View()
+		defer func() { err = errors.Join(err, liveView.Close()) }()
+		emptyView, err := empty.View()
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, e.Close()) }()
-		return verify.Compare(t.Context(), l, e, verify.Options{
+		defer func() { err = errors.Join(err, emptyView.Close()) }()
+		return verify.Compare(t.Context(), liveView, emptyView, verify.Options{
 			New: func() projections.Projection { return newProjection(0) }, Partitions: &all,
 		})
 	}
-	var expected *verify.Comparison
+
+	// Count the reads of a comparison without failures.
+	var want *verify.Comparison
 	reads := faults.Count(func() {
 		var err error
-		if expected, err = compare(); err != nil || expected.Differences == 0 {
-			t.Fatalf("%d rows differ, error %v", expected.Differences, err)
+		want, err = compare()
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
-	if reads == 0 {
-		t.Fatal("nothing was read")
+	if want.Differences == 0 {
+		t.Fatal("without failures: got no difference, expected that all rows differ from an empty store")
 	}
+	if reads == 0 {
+		t.Fatal("without failures: got no reads, expected some")
+	}
+
 	for n := int64(1); n <= reads; n++ {
 		faults.FailAt(n)
 		got, err := compare()
-		if err == nil && (got.Rows != expected.Rows || got.Differences != expected.Differences) {
-			t.Errorf("read %d of %d fails: expected %d rows that differ, got %d of %d rows", n, reads, expected.Differences, got.Differences, got.Rows)
+		if err == nil && (got.Rows != want.Rows || got.Differences != want.Differences) {
+			t.Errorf("read %d of %d fails: got %d differences in %d rows and no error, expected %d in %d rows or an error",
+				n, reads, got.Differences, got.Rows, want.Differences, want.Rows)
 		}
 	}
 }

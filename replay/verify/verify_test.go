@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
@@ -40,7 +41,7 @@ func newProjection(i int) projections.Projection {
 // testStore is a live store of a projection on a file system of its own.
 type testStore struct {
 	t     testing.TB
-	i     int
+	index int // the index of the projection, see newProjection
 	fs    *vfs.MemFS
 	log   *memlog.Log
 	store *store.Store
@@ -48,12 +49,14 @@ type testStore struct {
 	held *events.Partitions
 }
 
+// newTestStore returns a store of the i-th projection that has folded the envelopes.
 func newTestStore(t testing.TB, i int, envs []*events.Envelope) *testStore {
-	return newTestStoreOf(t, i, envs, nil)
+	return newPartitionedTestStore(t, i, envs, nil)
 }
 
-func newTestStoreOf(t testing.TB, i int, envs []*events.Envelope, held *events.Partitions) *testStore {
-	f := &testStore{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
+// newPartitionedTestStore returns a store like [newTestStore], which holds only some partitions.
+func newPartitionedTestStore(t testing.TB, i int, envs []*events.Envelope, held *events.Partitions) *testStore {
+	f := &testStore{t: t, index: i, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	f.open()
 	conformance.Fold(t, f.store, envs)
 	t.Cleanup(func() { conformance.Close(t, f.store) })
@@ -62,14 +65,18 @@ func newTestStoreOf(t testing.TB, i int, envs []*events.Envelope, held *events.P
 
 func (f *testStore) open() {
 	var err error
-	f.store, err = store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(f.i), Partitions: f.held})
+	f.store, err = store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(f.index), Partitions: f.held})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 func (f *testStore) options() verify.Options {
-	return verify.Options{FS: f.fs, Dir: "data/scratch", New: func() projections.Projection { return newProjection(f.i) }, Subscribe: f.log.Subscribe}
+	return verify.Options{
+		FS: f.fs, Dir: "data/scratch",
+		New:       func() projections.Projection { return newProjection(f.index) },
+		Subscribe: f.log.Subscribe,
+	}
 }
 
 // damage changes the files of the store while the store is closed.
@@ -77,9 +84,10 @@ func (f *testStore) damage(change func(db *pebble.DB) error) {
 	f.t.Helper()
 	dir := f.store.Dir()
 	conformance.Close(f.t, f.store)
+
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: discardLogger{},
-		Merger: store.EngineMerger(newProjection(f.i)),
+		Merger: store.EngineMerger(newProjection(f.index)),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -87,6 +95,7 @@ func (f *testStore) damage(change func(db *pebble.DB) error) {
 	if err := errors.Join(change(db), db.Flush(), db.Close()); err != nil {
 		f.t.Fatal(err)
 	}
+
 	f.open()
 }
 
@@ -97,12 +106,13 @@ func (discardLogger) Infof(string, ...any)              {}
 func (discardLogger) Errorf(string, ...any)             {}
 func (discardLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// corruption says what was done to rows, by their keys: dropped, flipped or invented.
+// corruption maps the key of a row to what was done to the row: "drop", "flip" or "invent".
 type corruption map[string]string
 
-// corrupt drops, changes and invents some rows of every tag.
-func (f *testStore) corrupt(seed uint64, each int) corruption {
+// corrupt drops, changes or invents up to perTag rows of every tag.
+func (f *testStore) corrupt(seed uint64, perTag int) corruption {
 	f.t.Helper()
+
 	// Choose among the rows of each tag.
 	rows := conformance.RowsOf(f.t, f.store)
 	byTag := map[byte]conformance.Rows{}
@@ -116,11 +126,12 @@ func (f *testStore) corrupt(seed uint64, each int) corruption {
 	done := corruption{}
 	f.damage(func(db *pebble.DB) (err error) {
 		for _, tag := range slices.Sorted(maps.Keys(byTag)) {
-			for range each {
+			for range perTag {
 				row := byTag[tag][random.IntN(len(byTag[tag]))]
 				if done[string(row.Key)] != "" {
 					continue
 				}
+
 				switch random.IntN(3) {
 				case 0:
 					done[string(row.Key)] = "drop"
@@ -153,7 +164,7 @@ func (f *testStore) checkEqual() {
 		f.t.Errorf("got %v, %v, expected that the store is equal to the log", r, err)
 	}
 	if names, _ := f.fs.List("data/scratch"); len(names) > 0 {
-		f.t.Errorf("the shadow has left %q", names)
+		f.t.Errorf("got the files %q after the verification, expected that the shadow is removed", names)
 	}
 }
 
@@ -174,44 +185,55 @@ func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 		want := conformance.RowsOf(t, f.store)
 
 		done := f.corrupt(7, 6)
-		kinds := map[string]int{}
-		for _, what := range done {
-			kinds[what]++
+		countByKind := map[string]int{}
+		for _, kind := range done {
+			countByKind[kind]++
 		}
-		if len(kinds) < 3 {
-			t.Fatalf("not every kind of damage was done: %v", kinds)
+		if len(countByKind) < 3 {
+			t.Fatalf("got the damage %v, expected some rows dropped, flipped and invented", countByKind)
 		}
 
+		// Verify finds all damaged rows, in their partitions, and repairs none.
 		o := f.options()
 		o.Listed = 1 << 20
 		r, err := verify.Verify(t.Context(), f.store, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		partitions := map[int]uint64{}
+		wantPartitions := map[int]uint64{}
 		for key := range done {
-			partitions[projections.PartitionOf(newProjection(i), []byte(key))]++
+			wantPartitions[projections.PartitionOf(newProjection(i), []byte(key))]++
 		}
-		if r.Equal || r.Differences != uint64(len(done)) || !maps.Equal(r.Partitions, partitions) || r.Repaired != 0 {
-			t.Errorf("verify: got %d differences in %v, %d repaired, expected %d in %v\n%v",
-				r.Differences, r.Partitions, r.Repaired, len(done), partitions, r)
+		if r.Equal || r.Differences != uint64(len(done)) || r.Repaired != 0 {
+			t.Errorf("verify: got equal %v, %d differences, %d repaired, expected %d differences, none repaired\n%v",
+				r.Equal, r.Differences, r.Repaired, len(done), r)
 		}
+		if diff := cmp.Diff(wantPartitions, r.Partitions); diff != "" {
+			t.Errorf("verify: differences by partition (-want +got):\n%s", diff)
+		}
+
+		// The report tells dropped, flipped and invented rows apart.
 		for _, d := range r.Listed {
-			damage := "flip"
+			got := "flip"
 			switch {
 			case d.Expected == nil:
-				damage = "invent"
+				got = "invent"
 			case d.Found == nil:
-				damage = "drop"
+				got = "drop"
 			}
-			if damage != done[string(d.Key)] {
-				t.Errorf("got a difference of a row that was damaged by %q, expected by %q: %v", damage, done[string(d.Key)], d)
+			if want := done[string(d.Key)]; got != want {
+				t.Errorf("got a difference of the kind %q, expected %q: %v", got, want, d)
 			}
 		}
 
+		// Repair changes these rows and no others.
 		r, err = verify.Repair(t.Context(), f.store, f.options())
-		if err != nil || !r.Equal || r.Rounds != 1 || r.Repaired != uint64(len(done)) || r.Differences != uint64(len(done)) {
-			t.Errorf("repair: got %d rows repaired in %d rounds, %v, expected %d in one round\n%v", r.Repaired, r.Rounds, err, len(done), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Equal || r.Rounds != 1 || r.Repaired != uint64(len(done)) || r.Differences != uint64(len(done)) {
+			t.Errorf("repair: got equal %v, %d rows of %d repaired in %d rounds, expected %d of %d in one round\n%v",
+				r.Equal, r.Repaired, r.Differences, r.Rounds, len(done), len(done), r)
 		}
 		conformance.RowsOf(t, f.store).MustEqual(t, want, "after the repair")
 		f.checkEqual()
@@ -230,15 +252,15 @@ func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		for _, row := range conformance.RowsOf(t, f.store) {
-			d, err := all.DescribeRow(f.store.Name(), row.Key, row.Value)
+			description, err := all.DescribeRow(f.store.Name(), row.Key, row.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := newProjection(i)
 			got := projections.PartitionOf(p, row.Key)
 			want := projections.StoreWide
-			if d.Shard < events.NumShards {
-				want = int(d.Shard.Partition())
+			if description.Shard < events.NumShards {
+				want = int(description.Shard.Partition())
 			}
 
 			// A row of a region may be in the partition of any user in its key.
@@ -248,14 +270,14 @@ func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 						id, ok := f.Value.(string)
 						return ok && int(events.ShardOf(id).Partition()) == got
 					}
-					if !slices.ContainsFunc(d.Key(), isOwner) {
-						t.Fatalf("got partition %d, expected that of a user in the key of %s", got, d)
+					if !slices.ContainsFunc(description.Key(), isOwner) {
+						t.Fatalf("got partition %d, expected that of a user in the key of %s", got, description)
 					}
 					continue
 				}
 			}
 			if got != want {
-				t.Fatalf("got partition %d, expected %d: %s", got, want, d)
+				t.Fatalf("got partition %d, expected %d: %s", got, want, description)
 			}
 		}
 	})
@@ -269,32 +291,39 @@ func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 		f := newTestStore(t, i, envs)
 		done := f.corrupt(8, 12)
 
-		want := map[int]uint64{}
-		var partitions events.Partitions
-		left := uint64(0)
+		// Select every third partition.
+		var selected events.Partitions
+		for p := 0; p < events.NumPartitions; p += 3 {
+			selected.Add(uint8(p))
+		}
+		wantRepaired := map[int]uint64{} // damaged rows by selected partition
+		damagedElsewhere := uint64(0)
 		for key := range done {
-			if p := projections.PartitionOf(newProjection(i), []byte(key)); p%3 == 0 && p != projections.StoreWide {
-				want[p]++
+			p := projections.PartitionOf(newProjection(i), []byte(key))
+			if p%3 == 0 && p != projections.StoreWide {
+				wantRepaired[p]++
 			} else {
-				left++
+				damagedElsewhere++
 			}
 		}
-
-		for p := 0; p < events.NumPartitions; p += 3 {
-			partitions.Add(uint8(p))
-		}
-		if len(want) < 3 || left < 3 {
-			t.Fatal("too little damage", want, left)
+		if len(wantRepaired) < 3 || damagedElsewhere < 3 {
+			t.Fatalf("%d selected partitions and %d rows of others are damaged, expected at least 3 of each",
+				len(wantRepaired), damagedElsewhere)
 		}
 
 		o := f.options()
-		o.Partitions = &partitions
+		o.Partitions = &selected
 		r, err := verify.Repair(t.Context(), f.store, o)
-		if err != nil || !r.Equal || !maps.Equal(r.Partitions, want) {
-			t.Errorf("repair: got differences in %v, %v, expected %v\n%v", r.Partitions, err, want, r)
+		if err != nil || !r.Equal {
+			t.Fatalf("repair: got %v, %v, expected that the selected partitions are equal", r, err)
 		}
-		if r, err = verify.Verify(t.Context(), f.store, f.options()); err != nil || r.Differences != left {
-			t.Errorf("afterwards: got %d differences, %v, expected the %d in other partitions", r.Differences, err, left)
+		if diff := cmp.Diff(wantRepaired, r.Partitions); diff != "" {
+			t.Errorf("repair: differences by partition (-want +got):\n%s", diff)
+		}
+
+		r, err = verify.Verify(t.Context(), f.store, f.options())
+		if err != nil || r.Differences != damagedElsewhere {
+			t.Errorf("after the repair: got %v, %v, expected the %d differences in other partitions", r, err, damagedElsewhere)
 		}
 	})
 }
@@ -314,7 +343,7 @@ type busyStore struct {
 
 // View implements verify.Store.
 func (s busyStore) View() (*projections.View, error) {
-	if err := s.grow(); err != nil {
+	if err := s.appendAndFold(); err != nil {
 		return nil, err
 	}
 	return s.Store.View()
@@ -322,13 +351,14 @@ func (s busyStore) View() (*projections.View, error) {
 
 // Repair implements verify.Store.
 func (s busyStore) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
-	if err := s.grow(); err != nil {
+	if err := s.appendAndFold(); err != nil {
 		return err
 	}
 	return s.Store.Repair(ctx, heal)
 }
 
-func (s busyStore) grow() error {
+// appendAndFold appends envelopes to the log and waits until the store has folded them.
+func (s busyStore) appendAndFold() error {
 	more := s.world.Envelopes(20)
 	s.log.Append(more...)
 	return s.WaitFor(s.ctx, more[len(more)-1].Seq())
@@ -340,10 +370,13 @@ func TestRepairWhileServing(t *testing.T) {
 	forEachProjection(t, func(t *testing.T, i int) {
 		world := memlog.NewWorld(3, 150)
 		f := newTestStore(t, i, world.Envelopes(800))
-		done := f.dropLists(9)
-		ctx, cancel := context.WithCancel(t.Context())
+		dropped := f.dropLists(9)
+		if len(dropped) < 10 {
+			t.Fatalf("%d rows were dropped, expected at least 10", len(dropped))
+		}
 
 		// Fold and read until the repair has ended.
+		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
@@ -354,29 +387,38 @@ func TestRepairWhileServing(t *testing.T) {
 		})
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				v, err := f.store.View()
+				view, err := f.store.View()
 				if err != nil {
-					t.Error(err)
+					t.Errorf("open a view during the repair: got %v, expected no error", err)
 					return
 				}
-				it := v.Iter(nil, nil)
+				it := view.Iter(nil, nil)
 				for range 100 {
 					it.Next()
 				}
-				if err := errors.Join(it.Close(), v.Close()); err != nil {
-					t.Error(err)
+				if err := errors.Join(it.Close(), view.Close()); err != nil {
+					t.Errorf("read during the repair: got %v, expected no error", err)
 				}
 			}
 		})
 
 		r, err := verify.Repair(ctx, busyStore{f, f.store, ctx, world}, f.options())
+		if err != nil {
+			t.Fatalf("repair: got %v, %v, expected no error", r, err)
+		}
+		if !r.Equal {
+			t.Fatalf("repair: got %v, expected that the store is equal to the log", r)
+		}
+
 		// Events may make rows of lists by heat equal before the repair does, as those of an item
 		// that is played.
-		repaired := r != nil && (r.Repaired > 0 || r.Differences > 0 && newProjection(i).Name() == "counters")
-		if err != nil || !r.Equal || !repaired || len(done) < 10 {
-			t.Fatalf("got %v, %v, expected that at least 10 rows were damaged (%d were), and some repaired", r, err, len(done))
+		hasRepaired := r.Repaired > 0 || r.Differences > 0 && newProjection(i).Name() == "counters"
+		if !hasRepaired {
+			t.Fatalf("repair: got %d repaired rows and %d differences after %d rows were dropped, expected some repaired",
+				r.Repaired, r.Differences, len(dropped))
 		}
-		t.Logf("%d rows damaged, %d repaired in %d rounds, at %d", len(done), r.Repaired, r.Rounds, r.At)
+		t.Logf("%d rows dropped, %d repaired in %d rounds, at %d", len(dropped), r.Repaired, r.Rounds, r.At)
+
 		cancel()
 		wg.Wait()
 		f.checkEqual()
@@ -419,19 +461,27 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 		f := newTestStore(t, i, envs)
 		f.corrupt(7, 6)
 
-		o := f.options()
-		whole, err := verify.Verify(t.Context(), f.store, o)
+		atOnePosition, err := verify.Verify(t.Context(), f.store, f.options())
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		o = f.options()
+		// With the shortest Hold, the comparison opens new views as often as it can.
+		o := f.options()
 		o.Hold = 1
-		parts, err := verify.Verify(t.Context(), f.store, o)
-		if err != nil || parts.Rows != whole.Rows || parts.Differences != whole.Differences || parts.Rows <= 256 ||
-			!slices.EqualFunc(parts.Listed, whole.Listed, func(a, b verify.Difference) bool { return a.String() == b.String() }) {
-			t.Fatalf("got\n%v\n%v, expected the differences at a single position\n%v", parts, err, whole)
+		atSeveral, err := verify.Verify(t.Context(), f.store, o)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if atSeveral.Rows <= 256 {
+			t.Fatalf("got %d compared rows, expected more than the 256 that are compared at one position", atSeveral.Rows)
+		}
+		hasSameText := func(a, b verify.Difference) bool { return a.String() == b.String() }
+		if atSeveral.Rows != atOnePosition.Rows || atSeveral.Differences != atOnePosition.Differences ||
+			!slices.EqualFunc(atSeveral.Listed, atOnePosition.Listed, hasSameText) {
+			t.Fatalf("got\n%v\nexpected the differences at a single position\n%v", atSeveral, atOnePosition)
+		}
+
 		if _, err := verify.Repair(t.Context(), f.store, f.options()); err != nil {
 			t.Fatal(err)
 		}
@@ -450,8 +500,11 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 		o = f.options()
 		o.Hold = 1
 		r, err := verify.Verify(t.Context(), moving, o)
-		if err != nil || !r.Equal || r.At < before+3 {
-			t.Errorf("got %v at %d, %v, expected an equal store and at least 3 positions after %d", r, r.At, err, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Equal || r.At < before+3 {
+			t.Errorf("got %v at %d, expected an equal store at position %d or later", r, r.At, before+3)
 		}
 	})
 }
@@ -464,25 +517,35 @@ func TestInterruptedRepairReportsItsWork(t *testing.T) {
 		f := newTestStore(t, i, envs)
 		done := f.corrupt(7, 6)
 		reported := uint64(0)
+
+		// Interrupt each repair one view later, until one is not interrupted.
 		for views := 0; ; views++ {
 			ctx, cancel := context.WithCancel(t.Context())
-			left := views
-			r, err := verify.Repair(ctx, movingStore{f.store, func() {
-				if left == 0 {
+			viewsLeft := views
+			countView := func() {
+				if viewsLeft == 0 {
 					cancel()
 				}
-				left--
-			}}, f.options())
+				viewsLeft--
+			}
+			r, err := verify.Repair(ctx, movingStore{f.store, countView}, f.options())
 			cancel()
 
 			if err == nil {
-				if r.Differences > 0 || reported < uint64(len(done)) {
-					t.Errorf("got %d of %d repaired rows in reports, and at last %v, expected all", reported, len(done), r)
+				if r.Differences > 0 {
+					t.Errorf("the last repair: got %v, expected no difference", r)
+				}
+				if reported < uint64(len(done)) {
+					t.Errorf("got %d repaired rows in the reports of interrupted repairs, expected at least %d", reported, len(done))
 				}
 				return
 			}
-			if !errors.Is(err, context.Canceled) || views == 0 && r != nil {
-				t.Fatalf("interrupted at view %d: got %v, %v, expected %v, and no report without a repair", views, r, err, context.Canceled)
+
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("interrupted at view %d: got %v, expected %v", views, err, context.Canceled)
+			}
+			if views == 0 && r != nil {
+				t.Fatalf("interrupted at the first view: got the report %v, expected none before a repair", r)
 			}
 			if r != nil {
 				reported += r.Repaired
@@ -494,15 +557,15 @@ func TestInterruptedRepairReportsItsWork(t *testing.T) {
 	})
 }
 
-// movingStore is a store that folds an envelope before each view.
+// movingStore is a store that calls a function before each view, for example to fold an envelope.
 type movingStore struct {
 	*store.Store
-	fold func()
+	beforeView func()
 }
 
 // View implements verify.Store.
 func (m movingStore) View() (*projections.View, error) {
-	m.fold()
+	m.beforeView()
 	return m.Store.View()
 }
 
@@ -510,13 +573,20 @@ func (m movingStore) View() (*projections.View, error) {
 // row stops.
 func (f *testStore) dropLists(seed uint64) corruption {
 	f.t.Helper()
-	lists := map[int][]byte{0: {0x13, 0x1a, 0x15}, 1: {0x41, 0x42}, 2: {0x60, 0x61, 0x62}, 3: {0x74, 0x7a, 0x7b}, 4: {0x91}}[f.i]
+	listTags := map[int][]byte{
+		0: {0x13, 0x1a, 0x15},
+		1: {0x41, 0x42},
+		2: {0x60, 0x61, 0x62},
+		3: {0x74, 0x7a, 0x7b},
+		4: {0x91},
+	}[f.index]
+
 	random := rand.New(rand.NewPCG(seed, 4))
 	done := corruption{}
 	rows := conformance.RowsOf(f.t, f.store)
 	f.damage(func(db *pebble.DB) (err error) {
 		for _, row := range rows {
-			if !bytes.Contains(lists, row.Key[2:3]) || random.IntN(10) > 0 {
+			if !bytes.Contains(listTags, row.Key[2:3]) || random.IntN(10) > 0 {
 				continue
 			}
 			done[string(row.Key)] = "drop"
@@ -527,15 +597,16 @@ func (f *testStore) dropLists(seed uint64) corruption {
 	return done
 }
 
-// overtakenStore is a store that folds something more just before its fold is stopped.
+// overtakenStore is a store that calls a function before each repair, that is, just before its fold
+// is stopped.
 type overtakenStore struct {
 	*store.Store
-	before func()
+	beforeRepair func()
 }
 
 // Repair implements verify.Store.
 func (s overtakenStore) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
-	s.before()
+	s.beforeRepair()
 	return s.Store.Repair(ctx, heal)
 }
 
@@ -554,6 +625,7 @@ func TestRepairAtExactPosition(t *testing.T) {
 		}
 	}
 
+	// Drop the row of a follow that ends before the repair.
 	f.damage(func(db *pebble.DB) error { return db.Delete(dropped, nil) })
 	live := overtakenStore{f.store, func() {
 		more := w.Envelope(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
@@ -562,8 +634,12 @@ func TestRepairAtExactPosition(t *testing.T) {
 	}}
 
 	r, err := verify.Repair(t.Context(), live, f.options())
-	if err != nil || !r.Equal || r.Differences != 1 || r.Repaired != 0 || r.Rounds != 1 {
-		t.Errorf("got %d rows repaired in %d rounds, %v, expected none in one round\n%v", r.Repaired, r.Rounds, err, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Equal || r.Differences != 1 || r.Repaired != 0 || r.Rounds != 1 {
+		t.Errorf("got equal %v, %d differences, %d rows repaired in %d rounds, expected one difference, none repaired, in one round\n%v",
+			r.Equal, r.Differences, r.Repaired, r.Rounds, r)
 	}
 }
 
@@ -589,17 +665,18 @@ func TestReportInWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text := r.String()
 	for _, part := range []string{
 		"graph differs from the log at 2 in 1 of ", "expected [", "user-counts A=bob followers=2]",
 		"found [", "user-counts A=bob followers=7]", fmt.Sprintf("partition %d", events.ShardOf("bob").Partition()),
 	} {
 		if !strings.Contains(text, part) {
-			t.Errorf("%q is not in\n%s", part, text)
+			t.Errorf("got the report\n%s\nexpected that it contains %q", text, part)
 		}
 	}
-	if at := progress.Now(); at.Phase != replay.Comparing || at.Unit != "rows" || at.Done != r.Rows {
-		t.Errorf("got %+v, expected that %d rows are compared", at, r.Rows)
+	if got := progress.Now(); got.Phase != replay.Comparing || got.Unit != "rows" || got.Done != r.Rows {
+		t.Errorf("got the progress %+v, expected phase %v with %d rows done", got, replay.Comparing, r.Rows)
 	}
 }
 
@@ -608,27 +685,29 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 	envs := memlog.NewWorld(5, 100).Envelopes(600)
 	f := newTestStore(t, 2, envs)
 	want := conformance.RowsOf(t, f.store)
-	unreadable := 0
-	var late []conformance.Row
 
+	// Overwrite some rows with values that cannot be merged, and add such rows under keys that no
+	// row should have.
+	var damaged []conformance.Row
 	f.damage(func(db *pebble.DB) (err error) {
 		for n, row := range want {
-			if row.Key[2] != 0x62 && row.Key[2] != 0x60 || n%5 != 0 {
+			isMerged := row.Key[2] == 0x62 || row.Key[2] == 0x60
+			if !isMerged || n%5 != 0 {
 				continue
 			}
 			key := bytes.Clone(row.Key)
 			if n%2 == 0 {
-				key = append(key, 'x') // where no row should be
+				key = append(key, 'x')
 			}
-			unreadable++
-			late = append(late, conformance.Row{Key: key, Value: row.Value})
+			damaged = append(damaged, conformance.Row{Key: key, Value: row.Value})
 			err = errors.Join(err, db.Set(key, []byte{0xff, 0xff}, nil))
 		}
 		return errors.Join(err, db.Flush())
 	})
+
 	// Each value can be read alone, but the two cannot be merged when the row is read.
 	f.damage(func(db *pebble.DB) (err error) {
-		for _, row := range late {
+		for _, row := range damaged {
 			err = errors.Join(err, db.Merge(row.Key, row.Value, nil))
 		}
 		return err
@@ -654,27 +733,35 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	v, err := live.View()
+	liveView, err := live.View()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer v.Close()
-	s, err := shadow.View()
+	defer liveView.Close()
+	shadowView, err := shadow.View()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	c, err := verify.Compare(t.Context(), v, s, o)
-	if err != nil || unreadable < 5 || c.Differences != uint64(unreadable) {
-		t.Fatalf("got %v, %v, expected the %d rows that cannot be read", c, err, unreadable)
+	defer shadowView.Close()
+
+	comparison, err := verify.Compare(t.Context(), liveView, shadowView, o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, d := range c.Listed {
-		if d.Unreadable == nil || (d.Expected == nil) != bytes.HasSuffix(d.Key, []byte("x")) ||
-			!strings.Contains(d.String(), "cannot be read") {
-			t.Errorf("got %v, expected a row that cannot be read", d)
+	if len(damaged) < 5 || comparison.Differences != uint64(len(damaged)) {
+		t.Fatalf("got %d differences, expected the %d rows that cannot be read, at least 5", comparison.Differences, len(damaged))
+	}
+	for _, d := range comparison.Listed {
+		isAdded := bytes.HasSuffix(d.Key, []byte("x"))
+		if d.Unreadable == nil || !strings.Contains(d.String(), "cannot be read") {
+			t.Errorf("got the difference %v, expected that it says that the row cannot be read", d)
+		}
+		if (d.Expected == nil) != isAdded {
+			t.Errorf("got the difference %v, expected that the row should not exist: %v", d, isAdded)
 		}
 	}
-	if _, err := verify.Compare(t.Context(), s, v, o); err == nil {
-		t.Error("got no error, expected that a shadow that cannot be read is not trusted")
+
+	if _, err := verify.Compare(t.Context(), shadowView, liveView, o); err == nil {
+		t.Error("compared with a shadow that cannot be read: got no error, expected one")
 	}
 }
