@@ -14,9 +14,9 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// sourceOf returns a node that has the rows of a projection. The log grows whenever the node has
+// newSource returns a node that has the rows of a projection. The log grows whenever the node has
 // given rows.
-func (w *testLog) sourceOf(l *live.Live) rebuild.Source {
+func (w *testLog) newSource(l *live.Live) rebuild.Source {
 	return rebuild.Source{
 		Name: "node", Has: l.Holds(),
 		Rows: func(ctx context.Context, _, fold string, of events.Partitions, do func(key, value []byte) error) error {
@@ -26,12 +26,13 @@ func (w *testLog) sourceOf(l *live.Live) rebuild.Source {
 	}
 }
 
-// tailOf subscribes to the growing log. It fails the test if the log is read from its start.
-func (w *testLog) tailOf(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+// subscribeTail subscribes to the growing log. It returns an error if the log is read from its
+// start.
+func (w *testLog) subscribeTail(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		return nil, errors.New("the log is read from its start")
 	}
-	return w.growingLog(from, kinds)
+	return w.subscribeGrowing(from, kinds)
 }
 
 // mustResize resizes a projection, and returns what was logged, and the report.
@@ -39,10 +40,10 @@ func mustResize(
 	t *testing.T, l *live.Live, to events.Partitions, subscribe rebuild.SubscribeFunc, sources ...rebuild.Source,
 ) (logged, report string) {
 	t.Helper()
-
 	var b strings.Builder
 	report, err := rebuild.Resize(t.Context(), l, to, subscribe, rebuild.Options{
-		Sources: func() []rebuild.Source { return sources }, Logger: slog.New(slog.NewTextHandler(&b, nil)),
+		Sources: func() []rebuild.Source { return sources },
+		Logger:  slog.New(slog.NewTextHandler(&b, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,21 +61,22 @@ func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
 	w := newTestLog(t)
 	w.publish(100)
 	for _, p := range all.Constructors(all.Settings{}) {
-		even, odd := w.openLive(p, store.Options{Partitioned: true}), w.openLive(p, store.Options{Partitioned: true})
-		mustResize(t, even, everyNth(0, 2), w.growingLog)
-		mustResize(t, odd, everyNth(1, 2), w.growingLog)
+		even := w.openLive(p, store.Options{Partitioned: true})
+		odd := w.openLive(p, store.Options{Partitioned: true})
+		mustResize(t, even, everyNth(0, 2), w.subscribeGrowing)
+		mustResize(t, odd, everyNth(1, 2), w.subscribeGrowing)
 
 		// A new store copies all its partitions from two nodes. Later it has some, and copies the
 		// others.
 		l := w.openLive(p, store.Options{Partitioned: true})
-		mustResize(t, l, everyNth(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
+		mustResize(t, l, everyNth(0, 3), w.subscribeTail, w.newSource(even), w.newSource(odd))
 		w.checkRows(l, w.publish(1))
-		mustResize(t, l, everyNth(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
+		mustResize(t, l, everyNth(0, 5), w.subscribeTail, w.newSource(odd), w.newSource(even))
 		w.checkRows(l, w.publish(1))
 
 		// Two nodes with the same partitions give a share each. Partitions that no node has are
 		// built from the log.
-		mustResize(t, l, events.AllPartitions(), w.growingLog, w.sourceOf(odd), w.sourceOf(odd))
+		mustResize(t, l, events.AllPartitions(), w.subscribeGrowing, w.newSource(odd), w.newSource(odd))
 		w.checkRows(l, w.publish(1))
 	}
 }
@@ -86,38 +88,42 @@ func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
 	from := w.openLive(newGraph, store.Options{Partitioned: true})
 	mustResize(t, from, everyNth(0, 2), w.subscribeKinds)
 
-	errCut := errors.New("cut")
-	type rows = func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
-	good := w.sourceOf(from)
-	bad := map[string]rows{
-		"cut off": func(ctx context.Context, name, fold string, of events.Partitions, do func(key, value []byte) error) error {
+	type rowFunc = func(key, value []byte) error
+	type rowsFunc = func(ctx context.Context, projection, fold string, of events.Partitions, do rowFunc) error
+	good := w.newSource(from)
+	for name, rows := range map[string]rowsFunc{
+		"cut off": func(ctx context.Context, projection, fold string, of events.Partitions, do rowFunc) error {
 			n := 0
-			return good.Rows(ctx, name, fold, of, func(key, value []byte) error {
-				if n++; n > 20 {
-					return errCut
+			return good.Rows(ctx, projection, fold, of, func(key, value []byte) error {
+				n++
+				if n > 20 {
+					return errors.New("the connection is cut")
 				}
 				return do(key, value)
 			})
 		},
-		"of another fold": func(ctx context.Context, name, _ string, of events.Partitions, do func(key, value []byte) error) error {
-			return good.Rows(ctx, name, "another", of, do)
+		"of another fold": func(ctx context.Context, projection, _ string, of events.Partitions, do rowFunc) error {
+			return good.Rows(ctx, projection, "another", of, do)
 		},
-		"of more partitions": func(ctx context.Context, name, fold string, _ events.Partitions, do func(key, value []byte) error) error {
-			return good.Rows(ctx, name, fold, everyNth(0, 2), do)
+		"of more partitions": func(ctx context.Context, projection, fold string, _ events.Partitions, do rowFunc) error {
+			return good.Rows(ctx, projection, fold, everyNth(0, 2), do)
 		},
-		"of too many partitions": func(ctx context.Context, name, fold string, _ events.Partitions, do func(key, value []byte) error) error {
-			return good.Rows(ctx, name, fold, events.AllPartitions(), do)
+		"of too many partitions": func(ctx context.Context, projection, fold string, _ events.Partitions, do rowFunc) error {
+			return good.Rows(ctx, projection, fold, events.AllPartitions(), do)
 		},
-		"nothing": func(context.Context, string, string, events.Partitions, func(key, value []byte) error) error {
+		"nothing": func(context.Context, string, string, events.Partitions, rowFunc) error {
 			return nil
 		},
-	}
-
-	for name, rows := range bad {
+	} {
 		l := w.openLive(newGraph, store.Options{Partitioned: true})
-		logged, report := mustResize(t, l, everyNth(0, 4), w.growingLog, rebuild.Source{Name: name, Has: everyNth(0, 4), Rows: rows})
-		if !strings.Contains(logged, "rows are built from the log") || !strings.Contains(report, ", 0 of them copied") {
-			t.Errorf("%s: expected that the rows are built from the log, got the report %q and\n%s", name, report, logged)
+		bad := rebuild.Source{Name: name, Has: everyNth(0, 4), Rows: rows}
+		logged, report := mustResize(t, l, everyNth(0, 4), w.subscribeGrowing, bad)
+
+		if want := "rows are built from the log"; !strings.Contains(logged, want) {
+			t.Errorf("%s: got the log messages\n%s\nexpected %q in them", name, logged, want)
+		}
+		if want := ", 0 of them copied"; !strings.Contains(report, want) {
+			t.Errorf("%s: got the report %q, expected %q in it", name, report, want)
 		}
 		w.checkRows(l, w.publish(1))
 	}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/rebuild"
@@ -18,12 +16,10 @@ import (
 func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 	w := newTestLog(t)
 	last := w.publish(100)
-	settings := inbox.DefaultSettings()
-	newInbox := func() projections.Projection { return inbox.New(settings) }
 	fs := vfs.NewMem()
 
-	settings.Threshold = 500
-	l := w.openLive(newInbox, store.Options{FS: fs})
+	// Build a store with other settings.
+	l := w.openLive(newOutdatedInbox, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -31,23 +27,22 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	settings = inbox.DefaultSettings()
 	l = w.openLive(newInbox, store.Options{FS: fs})
 	if st := l.Status(); st.State != store.Outdated || st.Cursor.Seq != last || !st.Answers() {
 		t.Errorf("got the status %+v, expected an outdated store that answers", st)
 	}
 
+	// Run the supervisor until the new generation serves.
 	stopReading := w.startReading(l)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	var why error
-	k := rebuild.Supervisor{Live: l, Adopt: true, Rebuild: func(ctx context.Context, cause error) error {
-		why = cause
+	ended := make(chan error)
+	var rebuildCause error
+	supervisor := rebuild.Supervisor{Live: l, Adopt: true, Rebuild: func(ctx context.Context, cause error) error {
+		rebuildCause = cause
 		_, err := rebuild.Rebuild(ctx, l, w.subscribeKinds, rebuild.Options{})
 		return err
 	}}
-	go func() { done <- k.Run(ctx) }()
-
+	go func() { ended <- supervisor.Run(ctx) }()
 	for {
 		changed := l.Changed()
 		if st := l.Status(); st.Generation == 2 && st.State == store.Ready {
@@ -58,8 +53,11 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 
 	stopReading()
 	cancel()
-	if err := <-done; err != nil || !errors.Is(why, live.ErrOutdated) {
-		t.Errorf("got %v after a rebuild because of %v, expected ErrOutdated as the cause", err, why)
+	if err := <-ended; err != nil {
+		t.Errorf("Run returned %v, expected no error", err)
+	}
+	if !errors.Is(rebuildCause, live.ErrOutdated) {
+		t.Errorf("got a rebuild because of %v, expected %v", rebuildCause, live.ErrOutdated)
 	}
 
 	w.checkRows(l, w.publish(1))

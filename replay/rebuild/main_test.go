@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,24 +41,28 @@ type testLog struct {
 	seed atomic.Uint64
 }
 
+// newTestLog returns an empty log, which is closed at the end of the test.
 func newTestLog(t testing.TB) *testLog {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w := &testLog{t: t, log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
+	w.publisher, err = log.NewPublisher(eventlog.PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.hub.Run(ctx) }()
-	if w.publisher, err = log.NewPublisher(eventlog.PublisherOptions{}); err != nil {
-		t.Fatal(err)
-	}
+
 	t.Cleanup(func() {
 		err := w.publisher.Close(context.Background())
 		cancel()
 		if err := errors.Join(err, <-ended, log.Close(context.Background())); err != nil {
-			t.Error(err)
+			t.Errorf("close of the log: got %v, expected no error", err)
 		}
 	})
 	return w
@@ -65,20 +70,24 @@ func newTestLog(t testing.TB) *testLog {
 
 // publish appends envelopes of a few events each, and returns the last sequence.
 func (w *testLog) publish(envelopes int) (seq uint64) {
-	for n := 0; n < envelopes; {
+	published := 0
+	for published < envelopes {
 		seed := w.seed.Add(1)
-		for chunk := range slices.Chunk(slices.Concat(histories.Fixed(seed, 60), histories.FixedFeeds(seed, 60), histories.FixedPlays(seed, 60)), 6) {
+		history := slices.Concat(histories.Fixed(seed, 60), histories.FixedFeeds(seed, 60), histories.FixedPlays(seed, 60))
+		for chunk := range slices.Chunk(history, 6) {
 			var msgs []*skeinv1.Event
 			for _, ev := range chunk {
 				msgs = append(msgs, ev.Proto())
 			}
-			took, err := w.publisher.Publish(context.Background(), msgs, eventlog.PublishOptions{})
+
+			res, err := w.publisher.Publish(context.Background(), msgs, eventlog.PublishOptions{})
 			if err != nil {
-				w.t.Error(err)
+				w.t.Errorf("publish an envelope: got %v, expected no error", err)
 				return seq
 			}
-			seq = took.Position.Seq
-			if n++; n >= envelopes {
+			seq = res.Position.Seq
+			published++
+			if published >= envelopes {
 				break
 			}
 		}
@@ -86,6 +95,7 @@ func (w *testLog) publish(envelopes int) (seq uint64) {
 	return seq
 }
 
+// subscription implements [store.Subscription] with the head of the hub.
 type subscription struct {
 	*eventlog.Subscription
 	hub *eventlog.Hub
@@ -93,6 +103,7 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
+// subscribe subscribes to the log after a cursor. The zero cursor is the start of the log.
 func (w *testLog) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = w.log.Start()
@@ -117,14 +128,17 @@ func (w *testLog) envelopes(seq uint64) (envs []*events.Envelope) {
 		w.t.Fatal(err)
 	}
 	defer sub.Close()
+
 	for len(envs) == 0 || envs[len(envs)-1].Seq() < seq {
-		some, err := sub.Next(w.t.Context(), 1<<20)
+		batch, err := sub.Next(w.t.Context(), 1<<20)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		envs = append(envs, some...)
+		envs = append(envs, batch...)
 	}
-	return envs[:slices.IndexFunc(envs, func(e *events.Envelope) bool { return e.Seq() == seq })+1]
+
+	last := slices.IndexFunc(envs, func(e *events.Envelope) bool { return e.Seq() == seq })
+	return envs[:last+1]
 }
 
 // openAll opens every projection on a file system of its own, and makes it follow the log.
@@ -136,6 +150,8 @@ func (w *testLog) openAll(o store.Options) (lives []*live.Live) {
 	return lives
 }
 
+// openLive opens a projection, and makes it follow the log. Without a file system in the options,
+// the projection gets one of its own.
 func (w *testLog) openLive(p func() projections.Projection, o store.Options) *live.Live {
 	w.t.Helper()
 	if o.FS == nil {
@@ -160,7 +176,7 @@ func (w *testLog) runLive(l *live.Live) {
 	}()
 	w.t.Cleanup(func() {
 		if err := l.Close(); err != nil {
-			w.t.Error(err)
+			w.t.Errorf("close %s: got %v, expected no error", l.Name(), err)
 		}
 		<-done
 	})
@@ -171,17 +187,18 @@ func (w *testLog) runLive(l *live.Live) {
 func (w *testLog) checkRows(l *live.Live, seq uint64) {
 	w.t.Helper()
 	if err := l.WaitFor(w.t.Context(), seq); err != nil {
-		w.t.Fatal(l.Name(), err)
+		w.t.Fatalf("%s: wait for sequence %d: got %v, expected no error", l.Name(), seq, err)
 	}
-	var fresh projections.Projection
+
+	var projection projections.Projection
 	for _, p := range all.All(all.Settings{}) {
 		if p.Name() == l.Name() {
-			fresh = p
+			projection = p
 		}
 	}
 	held := l.Holds()
-	straight := conformance.StraightOf(w.t, fresh, &held, w.envelopes(seq))
-	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s, partitions %s", l.Name(), &held)
+	want := conformance.StraightOf(w.t, projection, &held, w.envelopes(seq))
+	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, want, "%s, partitions %s", l.Name(), &held)
 }
 
 // startReading reads a projection again and again, at most a thousand times per second. Between two
@@ -190,41 +207,54 @@ func (w *testLog) checkRows(l *live.Live, seq uint64) {
 func (w *testLog) startReading(l *live.Live) (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	n := 0
+	count := 0
 	go func() {
 		defer close(done)
-		var last uint64
-		for rest := time.Millisecond; wait.For(ctx, rest) == nil; n++ {
+		var lastSeq uint64
+		for rest := time.Millisecond; wait.For(ctx, rest) == nil; count++ {
 			began := time.Now()
-			if err := w.readOnce(ctx, l, &last); err != nil && ctx.Err() == nil {
-				w.t.Errorf("%s, read %d: %v", l.Name(), n, err)
+			if err := w.readOnce(ctx, l, &lastSeq); err != nil && ctx.Err() == nil {
+				w.t.Errorf("%s, read %d: got %v, expected no error", l.Name(), count, err)
 				return
 			}
 			rest = max(time.Millisecond, 9*time.Since(began))
 		}
 	}()
-	return sync.OnceValue(func() int { cancel(); <-done; return n })
+
+	return sync.OnceValue(func() int {
+		cancel()
+		<-done
+		return count
+	})
 }
 
-var errBack = errors.New("the position went back")
-
-func (w *testLog) readOnce(ctx context.Context, l *live.Live, last *uint64) (err error) {
-	if err := l.WaitFor(ctx, *last); err != nil {
+// readOnce reads some rows of a projection at a position that is not before lastSeq. It sets lastSeq
+// to this position.
+func (w *testLog) readOnce(ctx context.Context, l *live.Live, lastSeq *uint64) (err error) {
+	if err := l.WaitFor(ctx, *lastSeq); err != nil {
 		return err
 	}
-	v, err := l.View()
+	view, err := l.View()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	if v.Cursor().Seq < *last {
-		return errBack
+	defer func() { err = errors.Join(err, view.Close()) }()
+
+	seq := view.Cursor().Seq
+	if seq < *lastSeq {
+		return fmt.Errorf("the view is at sequence %d, an earlier one was at %d", seq, *lastSeq)
 	}
-	*last = v.Cursor().Seq
-	it := v.Iter(nil, nil)
+	*lastSeq = seq
+
+	// Every row that an iterator returns can also be read by its key.
+	it := view.Iter(nil, nil)
 	for n := 0; n < 20 && it.Next(); n++ {
-		if _, ok, err := v.Get(it.Key()); err != nil || !ok {
-			return errors.Join(err, it.Close(), errors.New("a row is not found"))
+		_, ok, err := view.Get(it.Key())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		if !ok {
+			return errors.Join(fmt.Errorf("the row %x is not found by its key", it.Key()), it.Close())
 		}
 	}
 	return it.Close()

@@ -17,26 +17,29 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// inboxBefore has another setting than the inbox of [newInboxNow], as the inbox of an earlier
-// version of the program.
-func inboxBefore() projections.Projection {
+// newOutdatedInbox returns an inbox with another setting than that of [newInbox], as an earlier
+// version of the program has it.
+func newOutdatedInbox() projections.Projection {
 	s := inbox.DefaultSettings()
 	s.Threshold = 500
 	return inbox.New(s)
 }
 
-func newInboxNow() projections.Projection { return inbox.New(inbox.DefaultSettings()) }
+// newInbox returns an inbox with the settings of this version of the program.
+func newInbox() projections.Projection { return inbox.New(inbox.DefaultSettings()) }
 
-// openOnDisk opens an inbox of some partitions in a directory, and has it follow the log until stop
-// is called.
+// openOnDisk opens an inbox in a directory, and makes it follow the log until stop is called. A
+// partitioned inbox holds the partitions that its generation has.
 func (w *testLog) openOnDisk(dir string, p func() projections.Projection, partitioned bool) (opened *live.Live, stop func()) {
 	w.t.Helper()
 	l, err := live.Open(live.Options{
-		Options: store.Options{FS: vfs.Default, Dir: dir, Partitioned: partitioned}, New: p, Log: w.log.ID(), Epoch: w.log.Epoch(),
+		Options: store.Options{FS: vfs.Default, Dir: dir, Partitioned: partitioned},
+		New:     p, Log: w.log.ID(), Epoch: w.log.Epoch(),
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -44,111 +47,120 @@ func (w *testLog) openOnDisk(dir string, p func() projections.Projection, partit
 	}()
 	return l, func() {
 		if err := l.Close(); err != nil {
-			w.t.Error(err)
+			w.t.Errorf("close the inbox: got %v, expected no error", err)
 		}
 		<-done
 	}
 }
 
-// target is what is prepared in a directory.
-func (w *testLog) target(dir string, held *events.Partitions) rebuild.Target {
+// newTarget returns the target of a preparation of the inbox in a directory.
+func (w *testLog) newTarget(dir string, held *events.Partitions) rebuild.Target {
 	return rebuild.Target{
-		New: newInboxNow, Dir: dir, Partitions: held, Log: w.log.ID(),
+		New: newInbox, Dir: dir, Partitions: held, Log: w.log.ID(),
 		Epoch: func(context.Context) (uint32, error) { return w.log.Epoch(), nil },
 	}
 }
 
-// TestPreparedGenerationHasTheRowsOfTheLog: a generation is prepared in two calls beside a
-// projection that follows the log, of all partitions or, as on a node of a cluster, of some.
+// TestPreparedGenerationHasTheRowsOfTheLog prepares a generation in two calls while another
+// generation follows the log. Both have all partitions or, as on a node of a cluster, some.
 func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
-	for name, partitions := range map[string]events.Partitions{"all partitions": events.AllPartitions(), "a third of them": everyNth(0, 3)} {
+	for name, partitions := range map[string]events.Partitions{
+		"all partitions":  events.AllPartitions(),
+		"a third of them": everyNth(0, 3),
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestLog(t)
 			dir := t.TempDir()
 			w.publish(50)
 			partitioned := partitions != events.AllPartitions()
-			l, stop := w.openOnDisk(dir, inboxBefore, partitioned)
+			l, stop := w.openOnDisk(dir, newOutdatedInbox, partitioned)
 			if partitioned {
 				if _, err := rebuild.Resize(t.Context(), l, partitions, w.subscribeKinds, rebuild.Options{}); err != nil {
 					t.Fatal(err)
 				}
 			}
+
+			// The second call continues after the first one.
 			held, err := live.PartitionsOnDisk(vfs.Default, dir, "inbox")
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := rebuild.Prepare(t.Context(), w.target(dir, held), w.subscribeKinds, rebuild.Options{}); err != nil {
+				if _, err := rebuild.Prepare(t.Context(), w.newTarget(dir, held), w.subscribeKinds, rebuild.Options{}); err != nil {
 					t.Fatal(err)
 				}
 				w.publish(20)
 			}
 			stop()
 
-			l, stop = w.openOnDisk(dir, newInboxNow, partitioned)
+			l, stop = w.openOnDisk(dir, newInbox, partitioned)
 			defer stop()
 			if st := l.Status(); st.Error != nil || st.Generation < 2 {
-				t.Errorf("generation %d is %s: %v", st.Generation, st.State, st.Error)
+				t.Errorf("got generation %d in state %s with error %v, want generation 2 or later without an error",
+					st.Generation, st.State, st.Error)
 			}
 			w.checkRows(l, w.publish(1))
 		})
 	}
 }
 
-// TestPreparationThatFailsIsNotUsed: an interrupted preparation begins again, and one that an
-// erasure has overtaken leaves nothing.
+// TestPreparationThatFailsIsNotUsed interrupts a preparation, which then begins again, and lets the
+// log begin an epoch during another one, as an erasure does, which then leaves nothing.
 func TestPreparationThatFailsIsNotUsed(t *testing.T) {
 	w := newTestLog(t)
 	dir := t.TempDir()
 	w.publish(30)
-	_, stop := w.openOnDisk(dir, inboxBefore, false)
+	_, stop := w.openOnDisk(dir, newOutdatedInbox, false)
 	stop()
 
-	interrupted, interrupt := context.WithCancel(t.Context())
+	// Interrupt a preparation when the build is finished, and the tail of the log is to be folded.
+	ctx, interrupt := context.WithCancel(t.Context())
 	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		if from != (events.Cursor{}) {
-			interrupt() // the build is finished, and its rest is to be folded
+			interrupt()
 		}
 		return w.subscribeKinds(from, kinds)
 	}
 	w.publish(1)
-	target := w.target(dir, nil)
-	target.Epoch = func(context.Context) (uint32, error) { return w.log.Epoch(), interrupted.Err() }
-	if _, err := rebuild.Prepare(interrupted, target, subscribe, rebuild.Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v, want %v", err, context.Canceled)
+	target := w.newTarget(dir, nil)
+	target.Epoch = func(context.Context) (uint32, error) { return w.log.Epoch(), ctx.Err() }
+	if _, err := rebuild.Prepare(ctx, target, subscribe, rebuild.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupted preparation: got %v, want %v", err, context.Canceled)
 	}
-	l, stop := w.openOnDisk(dir, newInboxNow, false)
+	l, stop := w.openOnDisk(dir, newInbox, false)
 	if st := l.Status(); st.State != store.Outdated {
 		t.Errorf("after an interrupted preparation, generation %d is %s, want %s", st.Generation, st.State, store.Outdated)
 	}
 	stop()
 
-	target = w.target(dir, nil)
-	asked := uint32(0)
+	// Return another epoch each time.
+	target = w.newTarget(dir, nil)
+	epoch := uint32(0)
 	target.Epoch = func(context.Context) (uint32, error) {
-		asked++
-		return asked, nil
+		epoch++
+		return epoch, nil
 	}
 	if _, err := rebuild.Prepare(t.Context(), target, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, rebuild.ErrLogChanged) {
-		t.Errorf("in another epoch: %v, want %v", err, rebuild.ErrLogChanged)
+		t.Errorf("a preparation that ends in another epoch: got %v, want %v", err, rebuild.ErrLogChanged)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "inbox", "prepared")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was prepared from the epoch before an erasure is still there: %v", err)
+		t.Errorf("the directory of the preparation: got %v, want that it is removed, because it is of an earlier epoch", err)
 	}
 }
 
-// singleEnvelopes is a subscription that returns one envelope at a time. It calls read with the
+// singleEnvelopes is a subscription that returns one envelope at a time. It calls onRead with the
 // sequence of each.
 type singleEnvelopes struct {
 	store.Subscription
 
-	read func(seq uint64)
+	onRead func(seq uint64)
 }
 
+// Next implements store.Subscription.
 func (s singleEnvelopes) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
 	envs, err := s.Subscription.Next(ctx, 1)
 	for _, env := range envs {
-		s.read(env.Seq())
+		s.onRead(env.Seq())
 	}
 	return envs, err
 }
@@ -162,17 +174,19 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			w := newTestLog(t)
 			dir := t.TempDir()
 			last := w.publish(40)
-			_, stop := w.openOnDisk(dir, inboxBefore, false)
+			_, stop := w.openOnDisk(dir, newOutdatedInbox, false)
 			stop()
 
-			prepare := func(ctx context.Context, read func(seq uint64)) error {
+			prepare := func(ctx context.Context, onRead func(seq uint64)) error {
 				subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 					sub, err := w.subscribeKinds(from, kinds)
-					return singleEnvelopes{sub, read}, err
+					return singleEnvelopes{sub, onRead}, err
 				}
-				_, err := rebuild.Prepare(ctx, w.target(dir, nil), subscribe, rebuild.Options{})
+				_, err := rebuild.Prepare(ctx, w.newTarget(dir, nil), subscribe, rebuild.Options{})
 				return err
 			}
+
+			// Interrupt the first preparation.
 			ctx, interrupt := context.WithCancel(t.Context())
 			err := prepare(ctx, func(seq uint64) {
 				if seq == last/2 {
@@ -182,9 +196,10 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("interrupted: got error %v, want %v", err, context.Canceled)
 			}
-			wantFirst := last/2 - last/10
+
+			earliest := last/2 - last/10 // the next preparation must not begin before this sequence
 			if isDamaged {
-				wantFirst = 1
+				earliest = 1
 				saved := filepath.Join(dir, "inbox", "prepared", "inbox", "000001.parts", "saved")
 				if err := os.WriteFile(saved, []byte("damaged"), 0o600); err != nil {
 					t.Fatal(err)
@@ -200,10 +215,14 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if first < wantFirst || isDamaged && first > wantFirst {
-				t.Errorf("the next preparation read from sequence %d on, want %d", first, wantFirst)
+			if first < earliest {
+				t.Errorf("the next preparation read from sequence %d on, want %d or later", first, earliest)
 			}
-			l, stop := w.openOnDisk(dir, newInboxNow, false)
+			if isDamaged && first > 1 {
+				t.Errorf("after the damage, the next preparation read from sequence %d on, want 1", first)
+			}
+
+			l, stop := w.openOnDisk(dir, newInbox, false)
 			defer stop()
 			w.checkRows(l, last)
 		})

@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -22,12 +24,13 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// startLoad publishes as fast as projections follow, a thousand envelopes per call of more. If the
-// log grew without end as fast as it can be folded, a rebuild might never catch up.
-func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
+// startLoad publishes as fast as projections follow, a thousand envelopes per call of publishMore,
+// or 200 in short tests. If the log grew without end as fast as it can be folded, a rebuild might
+// never catch up.
+func (w *testLog) startLoad(lives []*live.Live) (publishMore, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	called := make(chan struct{}, 100)
+	requests := make(chan struct{}, 100)
 	rounds := 50
 	if testing.Short() {
 		rounds = 10
@@ -37,7 +40,7 @@ func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 		defer close(done)
 		for {
 			select {
-			case <-called:
+			case <-requests:
 			case <-ctx.Done():
 				return
 			}
@@ -45,13 +48,19 @@ func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 				seq := w.publish(20) //nolint:contextcheck // what is being published is finished
 				for _, l := range lives {
 					if err := l.WaitFor(ctx, seq); err != nil && ctx.Err() == nil {
-						w.t.Error(err)
+						w.t.Errorf("%s: wait for sequence %d: got %v, expected no error", l.Name(), seq, err)
 					}
 				}
 			}
 		}
 	}()
-	return func() { called <- struct{}{} }, sync.OnceFunc(func() { cancel(); <-done })
+
+	publishMore = func() { requests <- struct{}{} }
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	return publishMore, stop
 }
 
 // TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the
@@ -65,25 +74,23 @@ func TestRebuildUnderLoad(t *testing.T) {
 	}
 
 	first := w.publish(n)
-	var mu sync.Mutex
-	var cuts []store.CutOverInfo
-	lives := w.openAll(store.Options{Listener: store.Listener{CutOver: func(i store.CutOverInfo) {
-		mu.Lock()
-		defer mu.Unlock()
-		cuts = append(cuts, i)
-	}}})
-	var stops []func() int
+	var cutOvers atomic.Int64
+	lives := w.openAll(store.Options{Listener: store.Listener{
+		CutOver: func(store.CutOverInfo) { cutOvers.Add(1) },
+	}})
+	var stopReading []func() int
 	for _, l := range lives {
 		if err := l.WaitFor(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		stops = append(stops, w.startReading(l))
+		stopReading = append(stopReading, w.startReading(l))
 	}
 
-	moreLoad, stopLoad := w.startLoad(lives)
+	publishMore, stopLoad := w.startLoad(lives)
 	defer stopLoad()
 	for _, l := range lives {
-		moreLoad()
+		// Build generation 2.
+		publishMore()
 		var p replay.Progress
 		report, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{Progress: &p})
 		if err != nil {
@@ -91,16 +98,18 @@ func TestRebuildUnderLoad(t *testing.T) {
 		}
 		t.Log(l.Name(), report)
 		mustCountAll(t, report)
-		at := p.Now()
-		if at.Phase != replay.CatchingUp || at.Unit != "envelopes" || at.Done == 0 || at.Done > at.Total || at.Total < first {
-			t.Errorf("got %+v, expected to have caught up with %d envelopes or more", at, first)
+		got := p.Now()
+		if got.Phase != replay.CatchingUp || got.Unit != "envelopes" || got.Done == 0 || got.Done > got.Total || got.Total < first {
+			t.Errorf("got the progress %+v, expected phase %v, with some of %d envelopes or more done", got, replay.CatchingUp, first)
 		}
 		if st := l.Status(); st.Generation != 2 || st.Previous != 1 || st.State == store.Rebuilding {
 			t.Errorf("after the rebuild: got %+v, expected generation 2 after 1", st)
 		}
 
-		moreLoad()
-		if report, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
+		// Go back to generation 1.
+		publishMore()
+		report, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(l.Name(), report)
@@ -109,7 +118,8 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Errorf("after the rollback: got %+v, expected generation 1 after 2", st)
 		}
 
-		moreLoad()
+		// Go back to generation 2.
+		publishMore()
 		if _, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +128,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 	stopLoad()
 	last := w.publish(1)
 	for i, l := range lives {
-		if stops[i]() == 0 {
+		if stopReading[i]() == 0 {
 			t.Errorf("%s: got no reads, expected some", l.Name())
 		}
 		if st := l.Status(); st.Generation != 2 {
@@ -126,20 +136,20 @@ func TestRebuildUnderLoad(t *testing.T) {
 		}
 		w.checkRows(l, last)
 	}
-	if len(cuts) != 3*len(lives) {
-		t.Errorf("the listener got %d cut-overs, expected %d", len(cuts), 3*len(lives))
+	if got, want := cutOvers.Load(), int64(3*len(lives)); got != want {
+		t.Errorf("the listener got %d cut-overs, expected %d", got, want)
 	}
 }
 
 // closingHook is a subscription that calls a function when it is closed.
 type closingHook struct {
 	store.Subscription
-	grow func()
+	beforeClose func()
 }
 
 // Close implements store.Subscription.
 func (s *closingHook) Close() {
-	s.grow()
+	s.beforeClose()
 	s.Subscription.Close()
 }
 
@@ -148,40 +158,43 @@ func (s *closingHook) Close() {
 func TestRebuildCatchesUp(t *testing.T) {
 	w := newTestLog(t)
 	l := w.openLive(newGraph, store.Options{})
-	grow := func(envelopes int) func() {
+	publishOnce := func(envelopes int) func() {
 		return sync.OnceFunc(func() {
-			if err := l.WaitFor(t.Context(), w.publish(envelopes)); err != nil {
-				t.Error(err)
+			seq := w.publish(envelopes)
+			if err := l.WaitFor(t.Context(), seq); err != nil {
+				t.Errorf("wait for sequence %d: got %v, expected no error", seq, err)
 			}
 		})
 	}
-	grow(50)()
+	publishOnce(50)()
 
 	// The log grows by 2500 envelopes while the generation is built, and by 50 when it has caught
 	// up with those.
-	growFar, growNear := grow(2500), grow(50)
-	subscribed := 0
+	publishMany := publishOnce(2500)
+	publishFew := publishOnce(50)
+	subscriptions := 0
 	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
-		subscribed++
-		if subscribed == 2 {
-			growFar()
+		subscriptions++
+		if subscriptions == 2 {
+			publishMany()
 		}
 		sub, err := w.subscribeKinds(from, kinds)
-		return &closingHook{sub, growNear}, err
+		return &closingHook{sub, publishFew}, err
 	}
 	if _, err := rebuild.Rebuild(t.Context(), l, subscribe, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if subscribed != 2 {
-		t.Errorf("got %d subscriptions, expected 2", subscribed)
+	if subscriptions != 2 {
+		t.Errorf("got %d subscriptions, expected 2", subscriptions)
 	}
 	w.checkRows(l, w.publish(1))
 }
 
+// newGraph is the constructor of the projection graph.
 func newGraph() projections.Projection { return graph.New() }
 
-// stopAfter returns a SubscribeFunc whose subscription ends the context of the caller after this
-// many envelopes.
+// stopAfter returns a SubscribeFunc whose subscription calls stop, which ends the context of the
+// caller, after n envelopes.
 func stopAfter(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.SubscribeFunc {
 	return func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		sub, err := subscribe(from, kinds)
@@ -189,17 +202,17 @@ func stopAfter(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.Subs
 	}
 }
 
-// stoppingSubscription calls stop instead of returning more than left envelopes.
+// stoppingSubscription returns single envelopes. It calls stop when none are left.
 type stoppingSubscription struct {
 	store.Subscription
-	left int
-	stop func()
+	envelopesLeft int
+	stop          func()
 }
 
 // Next implements store.Subscription.
 func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
-	s.left--
-	if s.left < 0 {
+	s.envelopesLeft--
+	if s.envelopesLeft < 0 {
 		s.stop()
 		return nil, context.Cause(ctx)
 	}
@@ -217,16 +230,17 @@ func TestStoppedRebuildLeavesNothing(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := rebuild.Rebuild(ctx, l, stopAfter(w.subscribeKinds, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+	_, err := rebuild.Rebuild(ctx, l, stopAfter(w.subscribeKinds, 100, cancel), rebuild.Options{})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v from the stopped rebuild, expected %v", err, context.Canceled)
 	}
 	if st := l.Status(); st.Generation != 1 || st.State == store.Rebuilding {
 		t.Errorf("got %+v, expected generation 1 and no rebuild", st)
 	}
 	names, _ := fs.List("data/graph")
 	slices.Sort(names)
-	if strings.Join(names, " ") != "000001 GENERATIONS" {
-		t.Errorf("got the files %v, expected only the generation that serves", names)
+	if diff := cmp.Diff([]string{"000001", "GENERATIONS"}, names); diff != "" {
+		t.Errorf("files of the projection (-want +got):\n%s", diff)
 	}
 
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
@@ -250,8 +264,10 @@ func TestRebuildThatDoesNotFitIsRefused(t *testing.T) {
 	if !errors.Is(err, replay.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
 		t.Errorf("got %v, expected %v with both sizes", err, replay.ErrDisk)
 	}
+
+	// With a smaller margin it fits.
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{Margin: 1 << 20}); err != nil {
-		t.Error(err)
+		t.Errorf("rebuild with a margin of 1 MiB: got %v, expected no error", err)
 	}
 }
 
@@ -265,6 +281,7 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
+
 	// Remove the tables of a store.
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -284,9 +301,15 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 	}
 
 	steps, err := rebuild.Plan(append(lives, l), rebuild.Log{Head: last, Bytes: 100 << 20})
-	if err != nil || len(steps) != 1 || steps[0].Name != "graph" || steps[0].Envelopes != last ||
-		steps[0].Time != 10*time.Second || steps[0].Need < 200<<20 || steps[0].Answers {
-		t.Errorf("got the plan %+v, %v, expected to rebuild graph from %d envelopes in 10 s", steps, err, last)
+	if err != nil || len(steps) != 1 {
+		t.Fatalf("got the plan %+v, %v, expected one step", steps, err)
+	}
+	step := steps[0]
+	if step.Name != "graph" || step.Envelopes != last || step.Time != 10*time.Second {
+		t.Errorf("got the step %+v, expected to rebuild graph from %d envelopes in 10 s", step, last)
+	}
+	if step.Need < 200<<20 || step.Answers {
+		t.Errorf("got the step %+v, expected that it needs 200 MiB or more, and that the store does not answer", step)
 	}
 	t.Log(steps)
 
@@ -316,15 +339,20 @@ func TestRollbackWithoutPreviousIsRefused(t *testing.T) {
 // generation began to serve.
 func mustCountAll(t *testing.T, report string) {
 	t.Helper()
-	number := func(form string) (n uint64) {
-		if found := regexp.MustCompile(form).FindStringSubmatch(report); found != nil {
+
+	// findNumber returns 0 if the report does not have the number.
+	findNumber := func(pattern string) (n uint64) {
+		if found := regexp.MustCompile(pattern).FindStringSubmatch(report); found != nil {
 			n, _ = strconv.ParseUint(found[1], 10, 64)
 		}
 		return n
 	}
-	since, from := number(`since (\d+), after`), number(`continued from (\d+),`)
-	passed, more := number(`(\d+) envelopes of the log passed`), number(`(\d+) more while it cut over`)
-	if since == 0 || from+passed+more != since {
-		t.Errorf("got %d + %d + %d envelopes, expected %d in all: %s", from, passed, more, since, report)
+	servesSince := findNumber(`since (\d+), after`)
+	continuedFrom := findNumber(`continued from (\d+),`)
+	passed := findNumber(`(\d+) envelopes of the log passed`)
+	atCutOver := findNumber(`(\d+) more while it cut over`)
+	if servesSince == 0 || continuedFrom+passed+atCutOver != servesSince {
+		t.Errorf("got %d + %d + %d envelopes in the report, expected %d in all, and at least one: %s",
+			continuedFrom, passed, atCutOver, servesSince, report)
 	}
 }

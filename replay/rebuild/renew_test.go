@@ -24,10 +24,11 @@ func TestRenewedStoreHasTheRowsOfAFold(t *testing.T) {
 		if err := l.WaitFor(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		stop := w.startReading(l)
+		stopReading := w.startReading(l)
+
 		for _, fromLog := range []events.Partitions{everyNth(0, 3), {}, events.AllPartitions()} {
 			before := l.Status().Generation
-			report, err := rebuild.Renew(t.Context(), l, fromLog, w.growingLog, rebuild.Options{})
+			report, err := rebuild.Renew(t.Context(), l, fromLog, w.subscribeGrowing, rebuild.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,13 +38,14 @@ func TestRenewedStoreHasTheRowsOfAFold(t *testing.T) {
 			if fromLog.Len() < events.NumPartitions && !strings.Contains(report, want) {
 				t.Errorf("got the report %q of %s, expected %q", report, l.Name(), want)
 			}
-			if l.Status().Generation == before {
-				t.Errorf("%s has no new generation", l.Name())
+			if got := l.Status().Generation; got == before {
+				t.Errorf("got generation %d of %s, expected a new one", got, l.Name())
 			}
 			w.checkRows(l, w.publish(1))
 		}
-		if stop() == 0 {
-			t.Errorf("expected reads of %s", l.Name())
+
+		if stopReading() == 0 {
+			t.Errorf("%s: got no reads, expected some", l.Name())
 		}
 	}
 }
