@@ -21,11 +21,11 @@ import (
 // slowGraph is a graph that takes a fixed time to fold an event.
 type slowGraph struct {
 	*graph.Graph
-	fold time.Duration
+	foldTime time.Duration
 }
 
 func (s slowGraph) Apply(ev events.Event, b *projections.Batch) error {
-	letTimePass(s.fold)
+	letTimePass(s.foldTime)
 	return s.Graph.Apply(ev, b)
 }
 
@@ -40,6 +40,7 @@ func largeLog(n int) (envs []*events.Envelope, size replay.LogSize) {
 		}
 		return ev
 	}
+
 	for size.Events < uint64(n/2) {
 		evs := make([]events.Event, 100)
 		for i := range evs {
@@ -51,6 +52,7 @@ func largeLog(n int) (envs []*events.Envelope, size replay.LogSize) {
 	for ; size.Events < uint64(n); size.Events++ {
 		envs = append(envs, w.Envelope(follow()))
 	}
+
 	size.Kinds = events.AllKinds
 	return envs, size
 }
@@ -59,64 +61,86 @@ func largeLog(n int) (envs []*events.Envelope, size replay.LogSize) {
 // 1.5, or within a hundredth of the whole time, whatever folding costs compared with reading. The
 // time is simulated: only these costs take time.
 func TestRemainingTimeOfABuildIsAccurate(t *testing.T) {
-	const n, read = 20_000, 10 * time.Millisecond
+	const eventCount = 20_000
+	const readTime = 10 * time.Millisecond // per event
 	for name, c := range map[string]struct {
-		fold    time.Duration
-		workers int
-		share   float64
+		foldTime time.Duration // per event
+		workers  int
+		share    float64
 	}{
-		"cheap":          {read / 5, 1, 0},
-		"parallel":       {4 * read, 2, 0},
-		"throttled":      {2 * read, 1, 0.25},
-		"far dearer":     {20 * read, 2, 0},
-		"nearly nothing": {read / 100, 1, 0.5},
+		"folding is cheap":       {readTime / 5, 1, 0},
+		"two workers fold":       {4 * readTime, 2, 0},
+		"the build is throttled": {2 * readTime, 1, 0.25},
+		"folding is far dearer":  {20 * readTime, 2, 0},
+		"folding is nearly free": {readTime / 100, 1, 0.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				envs, size := largeLog(n)
+				envs, size := largeLog(eventCount)
 				m := mustOpen(t, dir)
 				runManager(t, m)
-				began := time.Now()
-				id := mustStart(t, m, Rebuild, "graph", func(ctx context.Context, p *replay.Progress) (_ string, err error) {
+
+				buildGraph := func(ctx context.Context, p *replay.Progress) (_ string, err error) {
 					b, err := paced.New(paced.Options{
 						Pace: replay.Pace{Share: c.share}, Progress: p, Head: envs[len(envs)-1].Seq(), Log: size,
 						Check: func() error { return nil },
-						Options: build.Options{FS: vfs.NewMem(), Dir: "data/graph/000001", Workers: c.workers, New: func() projections.Projection {
-							return slowGraph{graph.New(), c.fold}
-						}},
+						Options: build.Options{
+							FS: vfs.NewMem(), Dir: "data/graph/000001", Workers: c.workers,
+							New: func() projections.Projection { return slowGraph{graph.New(), c.foldTime} },
+						},
 					})
 					if err != nil {
 						return "", err
 					}
 					defer func() { err = errors.Join(err, b.Close()) }()
+
 					for _, env := range envs {
-						letTimePass(time.Duration(len(env.Events)) * read)
+						letTimePass(time.Duration(len(env.Events)) * readTime)
 						if err := b.Add(ctx, []*events.Envelope{env}); err != nil {
 							return "", err
 						}
 					}
 					return "", b.Finish(ctx)
-				}).ID
-				type look struct{ at, left time.Duration }
-				var looks []look
-				last := Info{}
-				if err := m.Watch(t.Context(), id, func(i Info) error {
-					looks, last = append(looks, look{time.Since(began), i.Remaining}), i
+				}
+
+				// Record the estimates until the build has ended.
+				type estimate struct{ elapsed, remaining time.Duration }
+				var estimates []estimate
+				var last Info
+				began := time.Now()
+				id := mustStart(t, m, Rebuild, "graph", buildGraph).ID
+				err := m.Watch(t.Context(), id, func(i Info) error {
+					estimates = append(estimates, estimate{time.Since(began), i.Remaining})
+					last = i
 					return nil
-				}); err != nil {
+				})
+				if err != nil {
 					t.Fatal(err)
 				}
-				took := time.Since(began)
-				little := took/100 + 2*samplePeriod
-				for _, l := range looks {
-					left := took - l.at
-					if l.at >= took/10 && (l.left < left*2/3-little || l.left > left*3/2+little) {
-						t.Errorf("after %v of %v: %v left, not %v", l.at, took, l.left, left)
+				total := time.Since(began)
+
+				// Compare them with the time that the build then took.
+				tolerance := total/100 + 2*samplePeriod
+				for _, e := range estimates {
+					if e.elapsed < total/10 {
+						continue
+					}
+					remaining := total - e.elapsed
+					least := remaining*2/3 - tolerance
+					most := remaining*3/2 + tolerance
+					if e.remaining < least || e.remaining > most {
+						t.Errorf("after %v of %v: got the estimate %v, expected between %v and %v", e.elapsed, total, e.remaining, least, most)
 					}
 				}
-				if last.Phase != replay.Writing || last.Done == 0 || last.Done != last.Total || last.State != Succeeded || len(looks) < 10 {
-					t.Errorf("%+v, %d looks", last, len(looks))
+				if len(estimates) < 10 {
+					t.Errorf("got %d estimates, expected at least 10", len(estimates))
+				}
+				if last.Phase != replay.Writing || last.State != Succeeded {
+					t.Errorf("got phase %v and state %s at the end, expected %v and %s", last.Phase, last.State, replay.Writing, Succeeded)
+				}
+				if last.Done == 0 || last.Done != last.Total {
+					t.Errorf("got %d of %d done at the end, expected all of at least 1", last.Done, last.Total)
 				}
 			})
 		})
