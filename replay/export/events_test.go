@@ -41,10 +41,11 @@ func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 	go func() { running <- p.hub.Run(ctx) }()
 	t.Cleanup(func() {
 		if err := errors.Join(log.Close(ctx), <-running); err != nil {
-			t.Error(err)
+			t.Errorf("close of the log: got %v, expected no error", err)
 		}
 	})
 
+	// Publish the events.
 	publisher, err := log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +63,7 @@ func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 		}
 	}
 
+	// Read the log.
 	head, err := log.Head(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +92,7 @@ func (p *publishedLog) allEvents() (evs []events.Event) {
 	return evs
 }
 
+// mustExport exports events. By default, the range begins at the start of the log.
 func (p *publishedLog) mustExport(t *testing.T, r export.Range, o export.EventsOptions) []byte {
 	t.Helper()
 	if r.After == "" {
@@ -97,12 +100,13 @@ func (p *publishedLog) mustExport(t *testing.T, r export.Range, o export.EventsO
 	}
 
 	var out bytes.Buffer
-	n, err := export.Events(t.Context(), &out, export.FromLog(p.log, p.hub, r), o)
+	counts, err := export.Events(t.Context(), &out, export.FromLog(p.log, p.hub, r), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Format == export.NDJSON && n.Rows != uint64(bytes.Count(out.Bytes(), []byte("\n"))) {
-		t.Errorf("got a count of %d rows, expected %d", n.Rows, bytes.Count(out.Bytes(), []byte("\n")))
+	lines := uint64(bytes.Count(out.Bytes(), []byte("\n")))
+	if o.Format == export.NDJSON && counts.Rows != lines {
+		t.Errorf("got a count of %d rows, expected %d", counts.Rows, lines)
 	}
 
 	return out.Bytes()
@@ -138,9 +142,10 @@ func describeEvent(kind string, time int64, backfill bool, source string, offset
 		score, seq, slot)
 }
 
+// checkTable checks that a Parquet file contains these events, and no others.
 func checkTable(t *testing.T, data []byte, want []events.Event) {
 	t.Helper()
-	table, file := readParquet[export.EventRecord](t, data)
+	table, file := mustReadParquet[export.EventRecord](t, data)
 	if len(table) != len(want) {
 		t.Fatalf("got %d events, expected %d", len(table), len(want))
 	}
@@ -165,40 +170,43 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 
 // Both formats contain the log: all of it, and by kind, by user and between two positions.
 func TestExportedEventsAreTheLog(t *testing.T) {
-	p := publishHistory(t, history(6, 60))
+	p := publishHistory(t, makeHistory(6, 60))
 	want := p.allEvents()
 
 	checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON}), want)
 	checkTable(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
 
 	kinds := events.Kinds(events.PinCreated, events.Played)
-	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
-	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet, Kinds: kinds}), some)
+	wantOfKinds := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
+	data := p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet, Kinds: kinds})
+	checkTable(t, data, wantOfKinds)
 
 	for _, user := range oddIDs {
-		some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool {
+		wantOfUser := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool {
 			return ev.User != user && ev.Peer != user && ev.RepinUser != user
 		})
-		if len(some) < 7 {
-			t.Fatalf("got %d events of user %q, expected at least 7", len(some), user)
+		if len(wantOfUser) < 7 {
+			t.Fatalf("the log has %d events of user %q, expected at least 7", len(wantOfUser), user)
 		}
-		checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON, User: user}), some)
+		checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON, User: user}), wantOfUser)
 	}
 }
 
 // TestRangesCutAtAnyEventAreComplete cuts the log after every event. The two parts together are the
 // whole log.
 func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
-	p := publishHistory(t, history(7, 3))
+	p := publishHistory(t, makeHistory(7, 3))
 	want := p.allEvents()
-	rows, _ := readParquet[export.EventRecord](t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
+	rows, _ := mustReadParquet[export.EventRecord](t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
 
-	within := 0 // positions within envelopes
+	positionsWithinEnvelopes := 0
 	for i, r := range rows {
-		if position, err := events.ParseEventPosition(r.Position); err != nil {
+		position, err := events.ParseEventPosition(r.Position)
+		if err != nil {
 			t.Fatal(err)
-		} else if position.Slots > 0 {
-			within++
+		}
+		if position.Slots > 0 {
+			positionsWithinEnvelopes++
 		}
 
 		o := export.EventsOptions{Format: export.NDJSON}
@@ -206,11 +214,12 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 		checkObjects(t, p.mustExport(t, export.Range{After: r.Position}, o), want[i+1:])
 		checkObjects(t, p.mustExport(t, export.Range{After: r.Position, Until: r.Position}, o), nil)
 	}
-	if within == 0 {
-		t.Error("expected positions within envelopes")
+	if positionsWithinEnvelopes == 0 {
+		t.Errorf("got no position within an envelope among %d rows, expected some", len(rows))
 	}
 
-	for _, bad := range []struct {
+	// Ranges that are not in the log are refused.
+	for _, invalid := range []struct {
 		r    export.Range
 		want error
 	}{
@@ -218,18 +227,19 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 		{export.Range{After: "nowhere"}, events.ErrPosition},
 		{export.Range{After: export.Earliest, Until: p.log.Position(1 << 40).String()}, events.ErrPositionAhead},
 	} {
-		from := export.FromLog(p.log, p.hub, bad.r)
+		from := export.FromLog(p.log, p.hub, invalid.r)
 		_, err := export.Events(t.Context(), &bytes.Buffer{}, from, export.EventsOptions{Format: export.NDJSON})
-		if !errors.Is(err, bad.want) {
-			t.Errorf("range %+v: got %v, expected %v", bad.r, err, bad.want)
+		if !errors.Is(err, invalid.want) {
+			t.Errorf("range %+v: got %v, expected %v", invalid.r, err, invalid.want)
 		}
 	}
 }
 
 // A log whose beginning is archived is exported completely.
 func TestExportReadsTheArchive(t *testing.T) {
-	p := publishHistory(t, history(8, 60))
+	p := publishHistory(t, makeHistory(8, 60))
 
+	// Archive the first half.
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -247,12 +257,12 @@ func TestExportReadsTheArchive(t *testing.T) {
 	}
 	p.log.SetArchive(a)
 
-	want := p.allEvents()
 	// With kinds that are all facts, only the facts of the archive are read, which omits envelopes
 	// without facts.
+	want := p.allEvents()
 	kinds := events.Kinds(events.UserFollowed, events.PinCreated)
-	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
-	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)
+	wantOfKinds := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
+	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), wantOfKinds)
 
 	checkTable(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
 }

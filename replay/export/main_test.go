@@ -28,10 +28,12 @@ var oddIDs = []string{
 	strings.Repeat("x", events.MaxIDBytes), strings.Repeat("é", events.MaxIDBytes/2), "{}", `""`, "🧶",
 }
 
-// history returns a log in which everything happens, with odd ids.
-func history(seed uint64, n int) []*events.Envelope {
+// makeHistory returns a log in which everything happens, with odd ids.
+func makeHistory(seed uint64, n int) []*events.Envelope {
 	w := memlog.NewWorld(seed, 60)
 	envs := w.Envelopes(n)
+
+	// Let each odd id be that of a user, a board, a pin and an item.
 	for i, id := range oddIDs {
 		peer := oddIDs[(i+1)%len(oddIDs)]
 		envs = append(envs, w.Envelope(
@@ -61,26 +63,27 @@ func openStore(t *testing.T, p projections.Projection, envs []*events.Envelope) 
 
 func allProjections() []projections.Projection { return all.All(all.Settings{}) }
 
-// exportRows exports a store.
-func exportRows(t *testing.T, s *store.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
+// mustExportRows exports a store, and returns the file and the counts.
+func mustExportRows(t *testing.T, s *store.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
 	t.Helper()
-	v, err := s.View()
+	view, err := s.View()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := v.Close(); err != nil {
-			t.Error(err)
+		if err := view.Close(); err != nil {
+			t.Errorf("close the view: got %v, expected no error", err)
 		}
 	}()
 
-	o.Projection, o.Fingerprint = p, s.Fingerprint()
+	o.Projection = p
+	o.Fingerprint = s.Fingerprint()
 	var out bytes.Buffer
-	n, err := export.Rows(t.Context(), &out, v, o)
+	counts, err := export.Rows(t.Context(), &out, view, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out.Bytes(), n
+	return out.Bytes(), counts
 }
 
 // line is a row of NDJSON.
@@ -93,24 +96,27 @@ type line struct {
 	Position  string         `json:"position"`
 }
 
-func readLines[T any](t *testing.T, data []byte) (list []T) {
+// mustReadLines decodes the objects of an NDJSON file.
+func mustReadLines[T any](t *testing.T, data []byte) (list []T) {
 	t.Helper()
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
 
 	for {
 		var v T
-		switch err := dec.Decode(&v); {
-		case err == io.EOF:
+		err := decoder.Decode(&v)
+		if err == io.EOF {
 			return list
-		case err != nil:
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, v)
 	}
 }
 
-func readParquet[T any](t *testing.T, data []byte) (list []T, file *parquet.File) {
+// mustReadParquet decodes the rows of a Parquet file. The returned file has its metadata.
+func mustReadParquet[T any](t *testing.T, data []byte) (list []T, file *parquet.File) {
 	t.Helper()
 	file, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// The progress of an export is in bytes. If a few envelopes contain nearly all events, the number
-// of envelopes says nothing.
+// The progress of an export is in bytes or events if the size of the log is known. If a few
+// envelopes contain nearly all events, the number of envelopes says nothing.
 func TestProgressOfUnevenEnvelopes(t *testing.T) {
-	const large, small = 10, 400
+	const large, small = 10, 400 // numbers of envelopes
+	const eventCount = large*events.MaxEnvelopeEvents + small
 
 	var history []*events.Envelope
 	for i := range large + small {
@@ -26,11 +27,11 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 
 		env := &events.Envelope{}
 		for j := range n {
-			ev, refused := events.FromProto(&skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
+			ev, rejection := events.FromProto(&skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
 				UserId: fmt.Sprintf("user-%d", i), ItemId: fmt.Sprintf("item-%d", j),
 			}}})
-			if refused != nil {
-				t.Fatal(refused)
+			if rejection != nil {
+				t.Fatalf("got the rejection %v of an event, expected none", rejection)
 			}
 			env.Events = append(env.Events, ev)
 		}
@@ -43,43 +44,59 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// run exports the events. It returns the unit of the progress, and its shares when half of the
-	// events were exported and at the end.
-	const all = large*events.MaxEnvelopeEvents + small
-	run := func(r export.Range) (unit string, half float64, end float64) {
-		var at replay.Progress
-		share := func() float64 {
-			now := at.Now()
+	// exportAll exports the events. It returns the unit of the progress, and which share of the work
+	// was done when half of the events were exported, and at the end.
+	exportAll := func(r export.Range) (unit string, middle, end float64) {
+		var progress replay.Progress
+		shareDone := func() float64 {
+			now := progress.Now()
 			unit = now.Unit
 			return float64(now.Done) / float64(now.Total)
 		}
 
-		r.After, r.Progress = export.Earliest, &at
-		from, n := export.FromLog(p.log, p.hub, r), 0
-		counting := func(ctx context.Context, emit func(*export.Event) error) error {
-			return from(ctx, func(ev *export.Event) error {
-				if n++; n == all/2 {
-					half = share()
+		r.After = export.Earliest
+		r.Progress = &progress
+		fromLog := export.FromLog(p.log, p.hub, r)
+		exported := 0
+		fromLogCounting := func(ctx context.Context, emit func(*export.Event) error) error {
+			return fromLog(ctx, func(ev *export.Event) error {
+				exported++
+				if exported == eventCount/2 {
+					middle = shareDone()
 				}
 				return emit(ev)
 			})
 		}
 
-		if _, err := export.Events(t.Context(), new(bytes.Buffer), counting, export.EventsOptions{Format: export.NDJSON}); err != nil {
+		_, err := export.Events(t.Context(), new(bytes.Buffer), fromLogCounting, export.EventsOptions{Format: export.NDJSON})
+		if err != nil {
 			t.Fatal(err)
 		}
-		return unit, half, share()
+		end = shareDone()
+		return unit, middle, end
 	}
 
-	unit, half, end := run(export.Range{LogBytes: uint64(head.Bytes)})
-	if unit != export.Bytes || half < 0.4 || half > 0.6 || end < 0.8 || end > 1.2 {
-		t.Errorf("the progress in %s was %.2f in the middle and %.2f at the end", unit, half, end)
-	}
-	unit, half, end = run(export.Range{LogEvents: all})
-	if unit != export.LogEvents || half < 0.4 || half > 0.6 || end != 1 {
-		t.Errorf("the progress in %s was %.2f in the middle and %.2f at the end", unit, half, end)
-	}
-	if unit, half, end = run(export.Range{}); unit != export.Envelopes || half > 0.05 || end != 1 {
-		t.Errorf("the progress in %s was %.2f in the middle and %.2f at the end", unit, half, end)
+	for _, c := range []struct {
+		r                    export.Range
+		wantUnit             string
+		minMiddle, maxMiddle float64
+		minEnd, maxEnd       float64
+	}{
+		// The progress in bytes is not exact.
+		{export.Range{LogBytes: uint64(head.Bytes)}, export.Bytes, 0.4, 0.6, 0.8, 1.2},
+		{export.Range{LogEvents: eventCount}, export.LogEvents, 0.4, 0.6, 1, 1},
+		// With neither size, the progress is in envelopes.
+		{export.Range{}, export.Envelopes, 0, 0.05, 1, 1},
+	} {
+		unit, middle, end := exportAll(c.r)
+		if unit != c.wantUnit {
+			t.Errorf("got the progress in %s, expected %s", unit, c.wantUnit)
+		}
+		if middle < c.minMiddle || middle > c.maxMiddle {
+			t.Errorf("progress in %s: got %.2f in the middle, expected %.2f to %.2f", c.wantUnit, middle, c.minMiddle, c.maxMiddle)
+		}
+		if end < c.minEnd || end > c.maxEnd {
+			t.Errorf("progress in %s: got %.2f at the end, expected %.2f to %.2f", c.wantUnit, end, c.minEnd, c.maxEnd)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -22,18 +23,21 @@ import (
 
 // Both formats contain every row of every store, with all fields of its description.
 func TestExportedRowsAreTheStore(t *testing.T) {
-	envs := history(1, 300)
+	envs := makeHistory(1, 300)
 	for _, p := range allProjections() {
 		t.Run(p.Name(), func(t *testing.T) {
 			s := openStore(t, p, envs)
 			want := conformance.RowsOf(t, s)
 
-			text, n := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
-			data, m := exportRows(t, s, p, export.RowsOptions{Format: export.Parquet, Partition: export.AllPartitions})
-			lines := readLines[line](t, text)
-			table, file := readParquet[export.Row](t, data)
-			if len(lines) != len(want) || len(table) != len(want) || n.Rows != uint64(len(want)) || m.Rows != n.Rows {
-				t.Fatalf("got %d and %d rows, and counts of %d and %d, expected %d", len(lines), len(table), n.Rows, m.Rows, len(want))
+			ndjson, ndjsonCounts := mustExportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+			lines := mustReadLines[line](t, ndjson)
+			if len(lines) != len(want) || ndjsonCounts.Rows != uint64(len(want)) {
+				t.Fatalf("NDJSON: got %d rows and a count of %d, expected %d", len(lines), ndjsonCounts.Rows, len(want))
+			}
+			data, tableCounts := mustExportRows(t, s, p, export.RowsOptions{Format: export.Parquet, Partition: export.AllPartitions})
+			table, file := mustReadParquet[export.Row](t, data)
+			if len(table) != len(want) || tableCounts.Rows != uint64(len(want)) {
+				t.Fatalf("Parquet: got %d rows and a count of %d, expected %d", len(table), tableCounts.Rows, len(want))
 			}
 
 			position := s.Cursor().Position().String()
@@ -41,16 +45,20 @@ func TestExportedRowsAreTheStore(t *testing.T) {
 				checkRow(t, p, row, lines[i], table[i], position)
 			}
 
+			// The log has an edge of each odd id.
 			for _, id := range oddIDs {
-				of := func(r export.Row) bool { return r.Kind == "edge" && r.ID == id }
-				if p.Name() == "graph" && !slices.ContainsFunc(table, of) {
-					t.Errorf("expected an edge of %q", id)
+				isEdgeOfID := func(r export.Row) bool { return r.Kind == "edge" && r.ID == id }
+				if p.Name() == "graph" && !slices.ContainsFunc(table, isEdgeOfID) {
+					t.Errorf("got no edge of %q, expected at least one", id)
 				}
 			}
 
 			for key, value := range map[string]string{
-				"skein.schema": "1", "skein.projection": p.Name(), "skein.position": position,
-				"skein.fingerprint": s.Fingerprint().String(), "skein.version": fmt.Sprint(p.Version()),
+				"skein.schema":      "1",
+				"skein.projection":  p.Name(),
+				"skein.position":    position,
+				"skein.fingerprint": s.Fingerprint().String(),
+				"skein.version":     fmt.Sprint(p.Version()),
 			} {
 				if got, ok := file.Lookup(key); !ok || got != value {
 					t.Errorf("metadata %s: got %q, expected %q", key, got, value)
@@ -72,51 +80,59 @@ func checkRow(t *testing.T, p projections.Projection, row conformance.Row, l lin
 		partition = -1
 	}
 
-	if l.Kind != d.Kind || l.Shard != int32(d.Shard) || l.ID != d.About || l.Position != position || l.Partition != partition {
-		t.Errorf("%s: the object in NDJSON is %+v", d, l)
+	// What both formats say about the row.
+	want := line{Kind: d.Kind, Shard: int32(d.Shard), Partition: partition, ID: d.About, Position: position}
+	inNDJSON := l
+	inNDJSON.Fields = nil
+	if diff := cmp.Diff(want, inNDJSON); diff != "" {
+		t.Errorf("%s: object in NDJSON (-want +got):\n%s", d, diff)
 	}
-	if r.Kind != l.Kind || r.Shard != l.Shard || r.ID != l.ID || r.Position != l.Position || r.Partition != l.Partition {
-		t.Errorf("%s: the row in Parquet is %+v, the object in NDJSON %+v", d, r, l)
+	inParquet := line{Kind: r.Kind, Shard: r.Shard, Partition: r.Partition, ID: r.ID, Position: r.Position}
+	if diff := cmp.Diff(want, inParquet); diff != "" {
+		t.Errorf("%s: row in Parquet (-want +got):\n%s", d, diff)
 	}
 
-	merged := maps.Clone(r.Key)
-	maps.Copy(merged, r.Value)
-	if len(merged) != len(d.Key())+len(d.Value()) || len(l.Fields) != len(merged) {
-		t.Errorf("%s: %d fields in NDJSON, %d and %d in Parquet", d, len(l.Fields), len(r.Key), len(r.Value))
+	// The fields of the key and the value, which NDJSON has together.
+	fields := maps.Clone(r.Key)
+	maps.Copy(fields, r.Value)
+	if wantFields := len(d.Key()) + len(d.Value()); len(fields) != wantFields || len(l.Fields) != wantFields {
+		t.Errorf("%s: got %d fields in NDJSON and %d in Parquet, expected %d", d, len(l.Fields), len(fields), wantFields)
 	}
 	for _, f := range slices.Concat(d.Key(), d.Value()) {
-		got, ok := merged[f.Name]
+		got, ok := fields[f.Name]
 		if !ok || fmt.Sprint(l.Fields[f.Name]) != got {
-			t.Errorf("%s: field %s is %v in NDJSON, %q in Parquet", d, f.Name, l.Fields[f.Name], got)
+			t.Errorf("%s: got field %s as %v in NDJSON and as %q in Parquet, expected the same", d, f.Name, l.Fields[f.Name], got)
 		}
-		if id, is := f.Value.(string); is && got != id {
-			t.Errorf("%s: field %s: got %q, expected %q", d, f.Name, got, id)
+		if id, isText := f.Value.(string); isText && got != id {
+			t.Errorf("%s: got field %s as %q, expected %q", d, f.Name, got, id)
 		}
 	}
 }
 
 // The exports of all partitions together contain all rows, except those of the store as a whole.
 func TestPartitionsTogetherAreAllRows(t *testing.T) {
-	envs := history(2, 100)
+	envs := makeHistory(2, 100)
 	for _, p := range allProjections() {
 		s := openStore(t, p, envs)
-		whole, n := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+		whole, counts := mustExportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
 
-		var want, got []string
+		// Rows of the store as a whole have partition -1.
+		var want []string
 		for text := range strings.Lines(string(whole)) {
 			if !strings.Contains(text, `"partition":-1,`) {
 				want = append(want, text)
 			}
 		}
-		if len(want) == 0 || uint64(len(want)) == n.Rows {
-			t.Fatalf("%s: %d of %d rows have a partition", p.Name(), len(want), n.Rows)
+		if len(want) == 0 || uint64(len(want)) == counts.Rows {
+			t.Fatalf("%s: %d of %d rows have a partition, expected some but not all", p.Name(), len(want), counts.Rows)
 		}
 
+		var got []string
 		for i := range events.NumPartitions {
-			part, _ := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: i})
+			part, _ := mustExportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: i})
 			for text := range strings.Lines(string(part)) {
 				if !strings.Contains(text, fmt.Sprintf(`"partition":%d,`, i)) {
-					t.Fatalf("%s: the export of partition %d contains %s", p.Name(), i, text)
+					t.Fatalf("%s: got the row %s in the export of partition %d, expected only rows of this partition", p.Name(), text, i)
 				}
 				got = append(got, text)
 			}
@@ -124,23 +140,26 @@ func TestPartitionsTogetherAreAllRows(t *testing.T) {
 
 		slices.Sort(want)
 		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %d rows of all partitions, expected these %d", p.Name(), len(got), len(want))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: rows of all partitions (-want +got):\n%s", p.Name(), diff)
 		}
 	}
 }
 
 func TestExportOfSomeKinds(t *testing.T) {
 	p := allProjections()[0]
-	s := openStore(t, p, history(3, 50))
+	s := openStore(t, p, makeHistory(3, 50))
 
-	_, n := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
-	data, m := exportRows(t, s, p, export.RowsOptions{
+	_, allCounts := mustExportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	data, counts := mustExportRows(t, s, p, export.RowsOptions{
 		Format: export.Parquet, Partition: export.AllPartitions, Kinds: []string{"edge", "checkpoint"},
 	})
-	table, _ := readParquet[export.Row](t, data)
-	if m.Kinds["edge"] != n.Kinds["edge"] || m.Kinds["checkpoint"] != 1 || len(m.Kinds) != 2 || uint64(len(table)) != m.Rows {
-		t.Errorf("got %d rows and the counts %+v, expected the edges and the checkpoint of %+v", len(table), m, n)
+	table, _ := mustReadParquet[export.Row](t, data)
+	if counts.Kinds["edge"] != allCounts.Kinds["edge"] || counts.Kinds["checkpoint"] != 1 || len(counts.Kinds) != 2 {
+		t.Errorf("got the counts %+v, expected only the %d edges and 1 checkpoint", counts, allCounts.Kinds["edge"])
+	}
+	if uint64(len(table)) != counts.Rows {
+		t.Errorf("got %d rows and a count of %d, expected the same", len(table), counts.Rows)
 	}
 }
 
@@ -148,33 +167,37 @@ func TestExportOfSomeKinds(t *testing.T) {
 // the export.
 func TestInvalidRowsOptionsAreRefused(t *testing.T) {
 	p := allProjections()[0]
-	s := openStore(t, p, history(4, 20))
-	refused := func(want error, ctx context.Context, o export.RowsOptions) {
+	s := openStore(t, p, makeHistory(4, 20))
+	checkRefused := func(ctx context.Context, o export.RowsOptions, want error) {
 		t.Helper()
-		v, err := s.View()
+		view, err := s.View()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer v.Close()
+		defer view.Close()
 
 		o.Projection = p
 		var out bytes.Buffer
-		if _, err := export.Rows(ctx, &out, v, o); !errors.Is(err, want) {
+		if _, err := export.Rows(ctx, &out, view, o); !errors.Is(err, want) {
 			t.Errorf("options %+v: got %v, expected %v", o, err, want)
 		}
 	}
 
-	whole := export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions}
-	refused(export.ErrFormat, t.Context(), export.RowsOptions{Format: "csv", Partition: export.AllPartitions})
-	refused(export.ErrPartition, t.Context(), export.RowsOptions{Format: export.NDJSON, Partition: events.NumPartitions})
-	refused(export.ErrKind, t.Context(), export.RowsOptions{
-		Format: export.NDJSON, Partition: export.AllPartitions, Kinds: []string{"edges"},
-	})
+	valid := export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions}
+	badFormat, badPartition, badKind := valid, valid, valid
+	badFormat.Format = "csv"
+	badPartition.Partition = events.NumPartitions
+	badKind.Kinds = []string{"edges"}
+	checkRefused(t.Context(), badFormat, export.ErrFormat)
+	checkRefused(t.Context(), badPartition, export.ErrPartition)
+	checkRefused(t.Context(), badKind, export.ErrKind)
 
-	ended, cancel := context.WithCancel(t.Context())
+	// An export ends with its context.
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	refused(context.Canceled, ended, whole)
+	checkRefused(ctx, valid, context.Canceled)
 
+	// Write a row that cannot be decoded.
 	err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
 		m.Set(append(projections.AppendPrefix(nil, 1, projections.FirstGraphTag), "cut"...), []byte("x"))
 		return nil
@@ -182,41 +205,41 @@ func TestInvalidRowsOptionsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused(projections.ErrCorrupt, t.Context(), whole)
+	checkRefused(t.Context(), valid, projections.ErrCorrupt)
 }
 
 // TestExportWhileFoldingIsConsistent exports copies of a store that continues to fold. Each
 // contains the rows of a fold up to its position, and no others.
 func TestExportWhileFoldingIsConsistent(t *testing.T) {
 	const copies = 4
-	envs := history(5, 400)
+	envs := makeHistory(5, 400)
 	for i, p := range allProjections() {
 		fs := vfs.NewMem()
 		s := conformance.Open(t, fs, p, store.Bounds{FlushBytes: 32 << 10})
 		conformance.Fold(t, s, envs[:10])
 
-		done := make(chan error, 1)
+		folded := make(chan error, 1)
 		go func() {
 			var err error
 			for j := 10; j < len(envs) && err == nil; j++ {
 				err = s.Fold(envs[j : j+1])
 			}
-			done <- err
+			folded <- err
 		}()
 
-		for c := range copies {
-			dir := fmt.Sprintf("copy%d/%s/000001", c, p.Name())
-			if err := fs.MkdirAll(fmt.Sprintf("copy%d/%s", c, p.Name()), 0o755); err != nil {
+		for n := range copies {
+			dir := fmt.Sprintf("copy%d", n)
+			if err := fs.MkdirAll(dir+"/"+p.Name(), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			at, err := s.Checkpoint(t.Context(), dir)
+			cursor, err := s.Checkpoint(t.Context(), dir+"/"+p.Name()+"/000001")
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkCopy(t, fs, fmt.Sprintf("copy%d", c), i, at, envs)
+			checkCopy(t, fs, dir, i, cursor, envs)
 		}
 
-		if err := <-done; err != nil {
+		if err := <-folded; err != nil {
 			t.Fatal(err)
 		}
 		conformance.Close(t, s)
@@ -225,24 +248,28 @@ func TestExportWhileFoldingIsConsistent(t *testing.T) {
 
 // checkCopy checks that the copy of a store of the i-th projection exports the rows of a fold up to
 // a cursor.
-func checkCopy(t *testing.T, fs store.FS, dir string, i int, at events.Cursor, envs []*events.Envelope) {
+func checkCopy(t *testing.T, fs store.FS, dir string, i int, cursor events.Cursor, envs []*events.Envelope) {
 	t.Helper()
+	o := export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions}
+
+	// Export the copy.
 	p := allProjections()[i]
-	c, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: p, ReadOnly: true})
+	copied, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: p, ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conformance.Close(t, c)
-	got, _ := exportRows(t, c, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	defer conformance.Close(t, copied)
+	got, _ := mustExportRows(t, copied, p, o)
 
-	fresh := allProjections()[i]
-	straight := openStore(t, fresh, envs[:conformance.IndexAfter(envs, at)])
-	want, _ := exportRows(t, straight, fresh, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	// Export a fold of the log up to there.
+	p = allProjections()[i]
+	folded := openStore(t, p, envs[:conformance.IndexAfter(envs, cursor)])
+	want, _ := mustExportRows(t, folded, p, o)
 
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s: the export at %d has %d bytes, which are not the %d bytes of a fold up to there", p.Name(), at.Seq, len(got), len(want))
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s: export at sequence %d (-want +got):\n%s", p.Name(), cursor.Seq, diff)
 	}
-	if at.Position() != straight.Cursor().Position() {
-		t.Errorf("%s: got the position %v, expected %v", p.Name(), at.Position(), straight.Cursor().Position())
+	if got, want := cursor.Position(), folded.Cursor().Position(); got != want {
+		t.Errorf("%s: got the position %v, expected %v", p.Name(), got, want)
 	}
 }
