@@ -135,11 +135,21 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 			"columns 1 and 3 are both named who: give the number of one",
 		},
 		{"an id of the first row that occurs again", Follows, Format{}, "fan,creator\ncid,dan\nfan,dan\n", "could be a row or the names"},
-		{"NULL in the row after names that begin with #", Follows, Format{Header: HeaderYes, Columns: []string{"follower=f", "user=u"}}, "#f,u\nann,bob\nann,NULL\n", "first in row 2"},
+		{
+			"NULL in the row after names that begin with #", Follows,
+			Format{Header: HeaderYes, Columns: []string{"follower=f", "user=u"}},
+			"#f,u\nann,bob\nann,NULL\n",
+			"first in row 2",
+		},
 		{"NULL in a row that begins with #", Reactions, Format{Header: HeaderNo}, "#golang,y\n#rust,NULL\nann,y\n", "first in row 2"},
 		{"a first row above numbers", Follows, Format{}, "user_1a,user_2b\n1,2\n3,4\n", "could be a row or the names"},
 		{"a NUL byte", Follows, Format{}, "ann,bob\nci\x00d,bob\n", "has a NUL byte"},
-		{"more bad rows than allowed", Follows, Format{}, "follower,user\nann,bob\nann,ann\n", "1 of 2 records were rejected, and --max-rejects allows only 0"},
+		{
+			"more bad rows than allowed", Follows,
+			Format{},
+			"follower,user\nann,bob\nann,ann\n",
+			"1 of 2 records were rejected, and --max-rejects allows only 0",
+		},
 		{
 			"the names of the columns once more", Follows,
 			Format{},
@@ -153,21 +163,22 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 			o.Kind, o.Format = tt.kind, tt.f
 
 			report, err := Run(t.Context(), o)
-
-			text := ""
-			if err != nil {
-				text = err.Error()
+			if err == nil {
+				t.Fatalf("got no error, want one with %q", tt.want)
 			}
+
+			// The error or a reason of a reject says what is ambiguous.
+			text := err.Error()
 			if report != nil {
 				for i := range report.Reasons {
 					text += "\n" + report.Reasons[i].String()
 				}
 			}
-			if err == nil || !strings.Contains(text, tt.want) {
-				t.Errorf("got %q, want an error with %q", text, tt.want)
+			if !strings.Contains(text, tt.want) {
+				t.Errorf("got the error and reasons %q, want %q in them", text, tt.want)
 			}
 			if l.calls > 0 {
-				t.Errorf("%d calls of Publish: %q", l.calls, l.counted)
+				t.Errorf("got %d calls of Publish with the events %q, want none", l.calls, l.described)
 			}
 		})
 	}
@@ -345,9 +356,9 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 
 			report, err := Run(t.Context(), o)
 			if err != nil {
-				t.Fatal(err, report)
+				t.Fatalf("got the error %v and the report %+v, want no error", err, report)
 			}
-			if diff := cmp.Diff(tt.want, l.counted); diff != "" {
+			if diff := cmp.Diff(tt.want, l.described); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
@@ -359,9 +370,14 @@ func TestForeignFilesAreNamed(t *testing.T) {
 	tar := make([]byte, 1024)
 	copy(tar, "follows.csv")
 	copy(tar[257:], "ustar")
+
 	for _, tt := range []struct{ name, begin, want string }{
 		{"zip", "PK\x03\x04\x14\x00\x00\x00", "zip archive"},
-		{"xlsx", "PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x13\x00\x00\x00[Content_Types].xml", "Excel workbook (xlsx)"},
+		{
+			"xlsx",
+			"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x13\x00\x00\x00[Content_Types].xml",
+			"Excel workbook (xlsx)",
+		},
 		{"xls", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "xls"},
 		{"parquet", "PAR1\x15\x04", "Parquet"},
 		{"bzip2", "BZh91AY&SY", "bzip2"},
@@ -389,12 +405,13 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		if err := errors.Join(err, w.Close()); err != nil {
 			t.Fatal(err)
 		}
+
 		for packing, text := range map[string]string{"plain": tt.begin, "inside gzip": gz.String()} {
 			t.Run(tt.name+" "+packing, func(t *testing.T) {
 				l := newFakeLog(t)
 				_, err := Run(t.Context(), options(t, l, text))
 				if err == nil || !strings.Contains(err.Error(), tt.want) || l.calls > 0 {
-					t.Errorf("got %v after %d calls, want an error with %q", err, l.calls, tt.want)
+					t.Errorf("got %v after %d calls, want an error with %q after none", err, l.calls, tt.want)
 				}
 			})
 		}
@@ -407,12 +424,13 @@ func TestTextThatBeginsLikeAnotherFormatIsRead(t *testing.T) {
 		l := newFakeLog(t)
 		o := options(t, l, user+",bob\n")
 		o.Format.Header = HeaderNo
-		if mustRun(t, o); len(l.counted) != 1 {
-			t.Errorf("%s: %q", user, l.counted)
+		if mustRun(t, o); len(l.described) != 1 {
+			t.Errorf("a file that begins with %s: got the events %q, want 1 event", user, l.described)
 		}
 	}
 }
 
+// utf16Text returns the text in UTF-16 without a byte order mark.
 func utf16Text(order binary.AppendByteOrder, text string) string {
 	var b []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
@@ -426,9 +444,11 @@ func TestZstdWithASkippableFrameIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	skippable := "\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
-	l := newFakeLog(t)
-	if report := mustRun(t, options(t, l, skippable+string(w.EncodeAll([]byte(followLines(10)), nil)))); report.Events != 10 {
-		t.Errorf("%d events, want 10", report.Events)
+	const skippable = "\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
+	compressed := string(w.EncodeAll([]byte(followLines(10)), nil))
+
+	report := mustRun(t, options(t, newFakeLog(t), skippable+compressed))
+	if report.Events != 10 {
+		t.Errorf("got %d events, want 10", report.Events)
 	}
 }

@@ -102,33 +102,36 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 			o := options(t, l, tt.text)
 			o.Kind = tt.kind
 			report := mustRun(t, o)
-			if diff := cmp.Diff(tt.want, l.counted); diff != "" {
+			if diff := cmp.Diff(tt.want, l.described); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if report.Rejected != 0 || report.Events != uint64(len(tt.want)) {
-				t.Errorf("report: %+v", report)
+				t.Errorf("got %+v, want %d events and no reject", report, len(tt.want))
 			}
-			// The same again, as after the state was lost.
+
+			// Import the file again, as after the state was lost.
 			o.Restart = true
-			if mustRun(t, o); len(l.counted) != len(tt.want) {
-				t.Errorf("run twice: %v", l.counted)
+			mustRun(t, o)
+			if diff := cmp.Diff(tt.want, l.described); diff != "" {
+				t.Errorf("events after a second run (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestNamesThatPeopleTypeAreImported: ids with joiners, tags and variation selectors come from a
-// file as they are, and its name may have them, too.
+// TestNamesThatPeopleTypeAreImported imports ids with joiners, tags and variation selectors, which
+// arrive unchanged. The name of the file may have them, too.
 func TestNamesThatPeopleTypeAreImported(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "follower,user\nعلی\u200cرضا,നന്\u200dമ\n👩\u200d👩\u200d👧,🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f\n")
 	o.Kind = Follows
 
 	if report := mustRun(t, o); report.Rejected != 0 || report.Events != 2 {
-		t.Errorf("report: %+v", report)
+		t.Errorf("got %+v, want 2 events and no reject", report)
 	}
+
 	got := map[string]string{}
-	for _, ev := range l.taken {
+	for _, ev := range l.appended {
 		got[ev.User] = ev.Peer
 	}
 	want := map[string]string{
@@ -138,9 +141,13 @@ func TestNamesThatPeopleTypeAreImported(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("follows (-want +got):\n%s", diff)
 	}
-	if source := SourceOf("/data/دنبال\u200cکننده\u200eها 1.csv", "0123456789abcdef"); source != "دنبال\u200cکننده_ها_1.csv-01234567" ||
-		events.ValidateID(source) != nil {
-		t.Errorf("source %q", source)
+
+	source := SourceOf("/data/دنبال\u200cکننده\u200eها 1.csv", "0123456789abcdef")
+	if want := "دنبال\u200cکننده_ها_1.csv-01234567"; source != want {
+		t.Errorf("got the source %q, want %q", source, want)
+	}
+	if err := events.ValidateID(source); err != nil {
+		t.Errorf("the source %q: got %v from ValidateID, want no error", source, err)
 	}
 }
 
@@ -153,7 +160,11 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 		record, reason string
 	}{
 		{Pins, ",p,,,,,,,2001-01-01", "pin_created.pin.owner_id must be 1 to 128 bytes"},
-		{Pins, "ann,,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes of UTF-8 without white space, control characters, bidirectional controls and noncharacters and is empty"},
+		{
+			Pins, "ann,,,,,,,,2001-01-01",
+			"pin_created.pin.pin_id must be 1 to 128 bytes of UTF-8 without white space, control characters, " +
+				"bidirectional controls and noncharacters and is empty",
+		},
 		{Pins, "ann,p q,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes"},
 		{Pins, "ann,p," + long + ",,,,,,2001-01-01", "pin_created.board_id is too long: 129 bytes, at most 128"},
 		{Pins, "ann,p,,i j,,,,,2001-01-01", "pin_created.item_id must be 1 to 128 bytes"},
@@ -182,36 +193,42 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 		{Reactions, "ann," + long + ",2001-01-01", "reacted.item_id is too long: 129 bytes, at most 128"},
 	} {
 		t.Run(fmt.Sprintf("%s %.20s", tt.kind, tt.record), func(t *testing.T) {
-			header, good := "user,item,time\n", "good,i,2001-01-01\n"
+			// Put the record between two good ones.
+			header := "user,item,time\n"
+			good := "good,i,2001-01-01\n"
 			switch tt.kind {
 			case Pins:
-				header, good = pinColumns, "good,p,,,,,,,2001-01-01\n"
+				header = pinColumns
+				good = "good,p,,,,,,,2001-01-01\n"
 			case Unfollows:
 				header = "follower,user,time\n"
 			case BoardUnfollows:
-				header, good = "follower,owner,board,time\n", "good,o,b,2001-01-01\n"
+				header = "follower,owner,board,time\n"
+				good = "good,o,b,2001-01-01\n"
 			case Blocks:
 				header = "user,blocked,time\n"
 			case Mutes:
 				header = "user,muted,time\n"
 			case FollowSettings:
-				header, good = "follower,user,notify,time\n", "good,o,1,2001-01-01\n"
+				header = "follower,user,notify,time\n"
+				good = "good,o,1,2001-01-01\n"
 			}
 			l := newFakeLog(t)
 			o := options(t, l, header+good+tt.record+"\n"+good)
 			o.Kind, o.MaxRejects = tt.kind, mustAllow(t, "1")
+
 			report := mustRun(t, o)
 			if report.Rejected != 1 || report.Events != 2 {
-				t.Fatalf("report: %+v", report)
+				t.Fatalf("got %+v, want 2 events and 1 reject", report)
 			}
 			rejects, err := os.ReadFile(report.Rejects)
 			if err != nil {
 				t.Fatal(err)
 			}
 			lines := strings.Split(string(rejects), "\n")
-			if parts := strings.SplitN(lines[1], "\t", 3); len(parts) != 3 || parts[0] != "2" ||
-				!strings.Contains(parts[1], tt.reason) || parts[2] != tt.record {
-				t.Errorf("reject %q, want %q", parts, tt.reason)
+			parts := strings.SplitN(lines[1], "\t", 3)
+			if len(parts) != 3 || parts[0] != "2" || !strings.Contains(parts[1], tt.reason) || parts[2] != tt.record {
+				t.Errorf("got the reject %q, want record 2, a reason with %q and the line %q", parts, tt.reason, tt.record)
 			}
 		})
 	}
@@ -234,8 +251,8 @@ func TestFirstImportsEachFactOnce(t *testing.T) {
 		l := newFakeLog(t)
 		o := options(t, l, text)
 		o.Kind, o.First = kind, true
-		if report := mustRun(t, o); report.Skipped != 1 || len(l.counted) != 3 {
-			t.Errorf("%s: %+v, %v", kind, report, l.counted)
+		if report := mustRun(t, o); report.Skipped != 1 || len(l.described) != 3 {
+			t.Errorf("%s: got %+v and the events %v, want 1 skipped record and 3 events", kind, report, l.described)
 		}
 	}
 }
@@ -245,18 +262,24 @@ func TestFirstImportsEachFactOnce(t *testing.T) {
 func TestCallsOfLargestPinsFit(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 124)
-	attached := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a", events.MaxAttributesBytes)))
+	attributes := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a", events.MaxAttributesBytes)))
+
 	var b strings.Builder
 	b.WriteString("owner,pin,board,item,repin_owner,repin_pin,attributes_base64,time\n")
 	for i := range 2500 {
 		fmt.Fprintf(&b, "%04d%[2]s,%04[1]d%[2]s,%04[1]d%[2]s,%04[1]d%[2]s,abcd%[2]s,efgh%[2]s,%[3]s,2026-01-01 00:00:00.123456\n",
-			i, long, attached)
+			i, long, attributes)
 	}
 	o := options(t, l, b.String())
 	o.Kind, o.Source = Pins, strings.Repeat("s", events.MaxSourceBytes)
+
 	report := mustRun(t, o)
-	if len(l.counted) != 2500 || report.Rejected != 0 || l.calls != 1+4 { // the first call only tries the source
-		t.Errorf("%d events in %d calls, report %+v", len(l.counted), l.calls, report)
+	if len(l.described) != 2500 || report.Rejected != 0 {
+		t.Errorf("got %d events in the log and %+v, want 2500 events and no reject", len(l.described), report)
+	}
+	const wantCalls = 1 + 4 // the first call only tries the source
+	if l.calls != wantCalls {
+		t.Errorf("got %d calls, want %d", l.calls, wantCalls)
 	}
 }
 
@@ -269,37 +292,54 @@ func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 	played := mustRun(t, o)
 	o.Kind, o.State = Reactions, o.Path+".likes.json"
 	liked := mustRun(t, o)
-	if len(l.counted) != 2 || played.Source == liked.Source {
-		t.Errorf("%v, sources %s and %s", l.counted, played.Source, liked.Source)
+
+	if len(l.described) != 2 {
+		t.Errorf("got the events %v, want a play and a like", l.described)
+	}
+	if played.Source == liked.Source {
+		t.Errorf("got the source %s for both kinds, want two sources", played.Source)
 	}
 }
 
 // An import of any kind that was interrupted continues after the last acknowledged record.
 func TestInterruptedImportOfAnyKindContinues(t *testing.T) {
 	for _, kind := range []Kind{Pins, Plays, Reactions} {
-		l := newFakeLog(t)
-		o := options(t, l, strings.ReplaceAll(followLines(2500), "u1499,", "bad id,"))
-		o.Kind, o.Format.Columns, o.MaxRejects = kind, []string{"user", "item"}, mustAllow(t, "1")
-		if kind == Pins {
-			o.Format.Columns = []string{"owner", "pin"}
-		}
-		l.fail = func(call int) (before, after error) {
-			if call == 2 {
-				return connect.NewError(connect.CodePermissionDenied, errors.New("not now")), nil
+		t.Run(string(kind), func(t *testing.T) {
+			l := newFakeLog(t)
+			o := options(t, l, strings.ReplaceAll(followLines(2500), "u1499,", "bad id,"))
+			o.Kind = kind
+			o.MaxRejects = mustAllow(t, "1")
+			o.Format.Columns = []string{"user", "item"}
+			if kind == Pins {
+				o.Format.Columns = []string{"owner", "pin"}
 			}
-			return nil, nil
-		}
-		if _, err := Run(t.Context(), o); err == nil || len(l.counted) != 1000 {
-			t.Fatalf("%s: interrupted with %v after %d events", kind, err, len(l.counted))
-		}
-		o.Now = func() time.Time { return start.Add(time.Hour) }
-		report := mustRun(t, o)
-		if report.Sent != 1499 || report.Events != 2499 || report.Rejected != 1 || len(l.counted) != 2499 {
-			t.Errorf("%s: %+v, %d counted", kind, report, len(l.counted))
-		}
-		// Times are those of the beginning.
-		if last := l.counted[2498]; !strings.HasPrefix(last, "2500 ") || !strings.HasSuffix(last, " 2026-03-04 05:06:07") {
-			t.Errorf("%s: the last event is %s", kind, last)
-		}
+
+			// Only the first call of the first run is accepted.
+			l.fail = func(call int) (before, after error) {
+				if call == 2 {
+					return connect.NewError(connect.CodePermissionDenied, errors.New("not now")), nil
+				}
+				return nil, nil
+			}
+			if _, err := Run(t.Context(), o); err == nil || len(l.described) != 1000 {
+				t.Fatalf("the first run: got %v and %d events in the log, want an error after 1000 events", err, len(l.described))
+			}
+
+			// The second run begins an hour later.
+			o.Now = func() time.Time { return start.Add(time.Hour) }
+			report := mustRun(t, o)
+			if report.Sent != 1499 || report.Events != 2499 || report.Rejected != 1 {
+				t.Errorf("the second run: got %+v, want 2499 events, 1499 of them sent by this run, and 1 reject", report)
+			}
+			if len(l.described) != 2499 {
+				t.Fatalf("the second run: got %d events in the log, want 2499", len(l.described))
+			}
+
+			// The times of its events are those of the first start.
+			const wantOffset, wantTime = "2500 ", " 2026-03-04 05:06:07"
+			if last := l.described[2498]; !strings.HasPrefix(last, wantOffset) || !strings.HasSuffix(last, wantTime) {
+				t.Errorf("got the last event %q, want one that begins with %q and ends with %q", last, wantOffset, wantTime)
+			}
+		})
 	}
 }

@@ -14,82 +14,97 @@ import (
 // tenth of that time.
 type slowService struct {
 	*fakeLog
-	taken   []time.Time   // of the envelopes that are not folded yet
-	folding time.Time     // when the fold of the first of them began, if it has
-	worst   time.Duration // longest lag so far
+	pending    []time.Time   // when each envelope was accepted that is not folded yet
+	foldBegan  time.Time     // when the fold of the first of them began, if it has
+	longestLag time.Duration // so far
 }
 
 // fold folds the envelopes that the projection could fold until now.
 func (f *slowService) fold() {
-	for len(f.taken) > 0 {
-		if f.folding.Before(f.taken[0]) {
-			f.folding = f.taken[0]
+	for len(f.pending) > 0 {
+		if f.foldBegan.Before(f.pending[0]) {
+			f.foldBegan = f.pending[0]
 		}
-		if time.Since(f.folding) < time.Second {
+		if time.Since(f.foldBegan) < time.Second {
 			return
 		}
 
-		f.folding, f.taken = f.folding.Add(time.Second), f.taken[1:]
+		// The fold of the next envelope began when this one was folded.
+		f.foldBegan = f.foldBegan.Add(time.Second)
+		f.pending = f.pending[1:]
 	}
 }
 
+// publish appends the events, which takes a tenth of a second.
 func (f *slowService) publish(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	<-time.After(100 * time.Millisecond)
 
 	res, err := f.fakeLog.publish(ctx, req)
-	f.taken = append(f.taken, time.Now())
-	f.worst = max(f.worst, f.lag().Behind)
+	f.pending = append(f.pending, time.Now())
+	f.longestLag = max(f.longestLag, f.lag().Behind)
 	return res, err
 }
 
+// lag returns how far the projection is behind the log.
 func (f *slowService) lag() Lag {
-	if f.fold(); len(f.taken) == 0 {
+	f.fold()
+	if len(f.pending) == 0 {
 		return Lag{}
 	}
-	return Lag{Projection: "inbox", Behind: time.Since(f.taken[0])}
+	return Lag{Projection: "inbox", Behind: time.Since(f.pending[0])}
 }
 
 // An import waits for the slowest projection, reports that, and arrives completely.
 func TestImportWaitsForProjections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// run imports a file, and returns how often the progress reported that the import waits.
-		run := func(maxLag time.Duration, ask LagFunc) (*slowService, *Report, int) {
+		// runImport imports a file, and returns how often the progress reported that the import
+		// waits. A nil getLag returns the lag of the service.
+		runImport := func(maxLag time.Duration, getLag LagFunc) (*slowService, *Report, int) {
 			f := &slowService{fakeLog: newFakeLog(t)}
 			o := options(t, f.fakeLog, followLines(60_000))
-			o.Publish, o.MaxLag = f.publish, maxLag
-			o.Lag = ask
-			if ask == nil {
+			o.Publish = f.publish
+			o.MaxLag = maxLag
+			o.Lag = getLag
+			if getLag == nil {
 				o.Lag = func(context.Context) (Lag, error) { return f.lag(), nil }
 			}
 
-			slowed := 0
+			waitReports := 0
 			o.Observe = func(p Progress) {
 				if p.Slowed.Projection == "inbox" && p.Slowed.Behind > maxLag {
-					slowed++
+					waitReports++
 				}
 			}
 
 			report := mustRun(t, o)
-			if len(f.counted) != 60_000 {
-				t.Errorf("got %d events in the log, expected 60000", len(f.counted))
+			if len(f.described) != 60_000 {
+				t.Errorf("got %d events in the log, expected 60000", len(f.described))
 			}
-			return f, report, slowed
+			return f, report, waitReports
 		}
 
-		const most = 2 * time.Second
-		f, report, slowed := run(most, nil)
 		// Between two requests for the lag, it grows by the time between them. An envelope takes
 		// another second to fold.
-		if limit := most + lagInterval + time.Second; f.worst > limit || slowed == 0 || report.Waited < 20*time.Second {
-			t.Errorf("got a lag of %v, expected at most %v; %d reports of a wait of %v in all", f.worst, limit, slowed, report.Waited)
+		const maxLag = 2 * time.Second
+		const limit = maxLag + lagInterval + time.Second
+		f, report, waitReports := runImport(maxLag, nil)
+		if f.longestLag > limit {
+			t.Errorf("got a lag of %v, expected at most %v", f.longestLag, limit)
+		}
+		if waitReports == 0 || report.Waited < 20*time.Second {
+			t.Errorf("got %d reports of a wait of %v in all, expected some, and at least 20s", waitReports, report.Waited)
 		}
 
-		if f, report, slowed = run(0, nil); f.worst < 5*time.Second || slowed > 0 || report.Waited > 0 {
-			t.Errorf("without a limit: got a lag of %v, and %d reports of a wait of %v, expected no wait", f.worst, slowed, report.Waited)
+		f, report, waitReports = runImport(0, nil)
+		if f.longestLag < 5*time.Second {
+			t.Errorf("without a limit: got a lag of %v, expected at least 5s", f.longestLag)
+		}
+		if waitReports > 0 || report.Waited > 0 {
+			t.Errorf("without a limit: got %d reports of a wait of %v, expected no wait", waitReports, report.Waited)
 		}
 
-		lost := func(context.Context) (Lag, error) { return Lag{}, errors.New("no answer") }
-		if _, report, _ = run(most, lost); report.Waited > 0 {
+		returnNoAnswer := func(context.Context) (Lag, error) { return Lag{}, errors.New("no answer") }
+		if _, report, _ = runImport(maxLag, returnNoAnswer); report.Waited > 0 {
 			t.Errorf("with an unknown lag: got a wait of %v, expected none", report.Waited)
 		}
 	})

@@ -20,8 +20,10 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 	for i := range 2500 {
 		fmt.Fprintf(&b, "u%d,v%d,2024-01-01\n", i, i)
 	}
-	b.WriteString("ann,ann,2024-01-01\nann,bob,soon\nann,bob,\"some \"\"day\"\"\"\nbob,bob,2024-01-01\nrefused,bob,2024-01-01\nann\nrefused,cid,2024-01-01\n")
+	b.WriteString("ann,ann,2024-01-01\nann,bob,soon\nann,bob,\"some \"\"day\"\"\"\nbob,bob,2024-01-01\n" +
+		"refused,bob,2024-01-01\nann\nrefused,cid,2024-01-01\n")
 
+	// The first run is interrupted after two calls.
 	o := options(t, l, b.String())
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Publish = func(c context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
@@ -33,7 +35,7 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 	}
 
 	if _, err := Run(ctx, o); err == nil {
-		t.Fatal("expected that the first run is interrupted")
+		t.Fatal("the first run: got no error, want that it is interrupted")
 	}
 
 	o.Publish = l.publish
@@ -48,6 +50,7 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 	if diff := cmp.Diff(want, report.Reasons); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
+
 	// Another run counts all rejects again, not in addition.
 	if diff := cmp.Diff(want, mustRun(t, o).Reasons); diff != "" {
 		t.Errorf("reasons of a second run (-want +got):\n%s", diff)
@@ -60,16 +63,24 @@ func TestReasonsAreBoundedAndCountAllRejects(t *testing.T) {
 	for i := range 1000 {
 		counts.Add(fmt.Sprintf("fault %d of \"%d\"", i, i), uint64(i+1), strings.Repeat("é", 1000))
 	}
+
 	total := uint64(0)
 	for _, r := range counts {
 		total += r.Count
 		if len(r.FirstExcerpt) > excerptBytes+len("…") || !strings.HasSuffix(r.FirstExcerpt, "é…") {
-			t.Errorf("%q is kept", r.FirstExcerpt)
+			t.Errorf("got the excerpt %q, want at most %d bytes with the mark of a cut after a whole character", r.FirstExcerpt, excerptBytes)
 		}
 	}
+	if total != 1000 {
+		t.Errorf("the reasons count %d rejects, want 1000", total)
+	}
+
+	if len(counts) != maxReasons+1 {
+		t.Errorf("got %d reasons, want %d", len(counts), maxReasons+1)
+	}
 	last := counts[len(counts)-1]
-	if len(counts) != maxReasons+1 || total != 1000 || last.Reason != otherReasons || last.FirstRecord != maxReasons+1 {
-		t.Errorf("%d reasons of %d rows, the last is %+v", len(counts), total, last)
+	if last.Reason != otherReasons || last.FirstRecord != maxReasons+1 {
+		t.Errorf("got the last reason %+v, want %q from record %d on", last, otherReasons, maxReasons+1)
 	}
 }
 
@@ -125,23 +136,30 @@ func TestMaxRejectsLimitsNumberOrPercentage(t *testing.T) {
 			if err := m.UnmarshalText([]byte(tt.limit)); err != nil {
 				t.Fatal(err)
 			}
+
 			err := m.Check(tt.rejected, tt.records, tt.accepted > 0)
-			if (tt.wantError == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantError) {
-				t.Errorf("expected error %q, got %v", tt.wantError, err)
+			switch {
+			case tt.wantError == "" && err != nil:
+				t.Errorf("got the error %v, want none", err)
+			case tt.wantError != "" && (err == nil || !strings.Contains(err.Error(), tt.wantError)):
+				t.Errorf("got the error %v, want one with %q", err, tt.wantError)
 			}
 		})
 	}
 }
 
 func TestMaxRejectsRefusesOtherForms(t *testing.T) {
-	for _, text := range []string{"", "%", ".%", "-1", "101%", "100.01%", "-1%", "+1%", "NaN%", "0.5", "x", "1/2%", "18446744073709551616", "1e1%", "1e999999999%", "0x1%", "1_0%"} {
+	for _, text := range []string{
+		"", "%", ".%", "-1", "101%", "100.01%", "-1%", "+1%", "NaN%", "0.5", "x", "1/2%", "18446744073709551616",
+		"1e1%", "1e999999999%", "0x1%", "1_0%",
+	} {
 		t.Run(text, func(t *testing.T) {
 			var m MaxRejects
 			if err := m.UnmarshalText([]byte(text)); err == nil {
-				t.Errorf("expected an error for %q", text)
+				t.Errorf("%q: got no error, want one", text)
 			}
 			if m != (MaxRejects{}) {
-				t.Errorf("%q was refused, but set the limit %+v", text, m)
+				t.Errorf("%q: got the limit %+v after the error, want that it is unchanged", text, m)
 			}
 		})
 	}
@@ -151,33 +169,49 @@ func TestMaxRejectsRefusesOtherForms(t *testing.T) {
 // time, and what may not be a time.
 func TestNoticeDescribesTheFirstRecord(t *testing.T) {
 	for _, tt := range []struct {
-		kind       Kind
-		text, want string
+		kind Kind
+		text string
+		want string
 	}{
 		{Follows, "user,follower\nann,bob\n", "first row: bob follows ann, 2026-03-04T05:06:07Z, the start of the import"},
 		{Follows, "1 2 1254192988\n", "first row: 1 follows 2, 2009-09-29T02:56:28Z"},
-		{Follows, "user,follower\nann,ann\nann,bob\n", "first row: cannot be taken: user_followed.target_user_id must not be the acting user"},
-		{Boards, "owner,board,title,follower,time\nann,b,Bread,bob,2024-01-01\n", `first row: ann has board "b" titled "Bread", which bob follows, 2024-01-01T00:00:00Z`},
-		{Pins, "owner,pin,board,time\nann,p,b,2024-01-01\n", `first row: ann made pin p on board "b", which shows item p, 2024-01-01T00:00:00Z`},
-		{Plays, "user,item,time\nann,i,1.5\nbob,i,2000-01-01\n", "first row: cannot be taken: the time \"1.5\" would be \"1970-01-01T00:00:01.5Z\", which is before 1990"},
+		{
+			Follows, "user,follower\nann,ann\nann,bob\n",
+			"first row: cannot be taken: user_followed.target_user_id must not be the acting user",
+		},
+		{
+			Boards, "owner,board,title,follower,time\nann,b,Bread,bob,2024-01-01\n",
+			`first row: ann has board "b" titled "Bread", which bob follows, 2024-01-01T00:00:00Z`,
+		},
+		{
+			Pins, "owner,pin,board,time\nann,p,b,2024-01-01\n",
+			`first row: ann made pin p on board "b", which shows item p, 2024-01-01T00:00:00Z`,
+		},
+		{
+			Plays, "user,item,time\nann,i,1.5\nbob,i,2000-01-01\n",
+			`first row: cannot be taken: the time "1.5" would be "1970-01-01T00:00:01.5Z", which is before 1990`,
+		},
 		{Plays, "user,item,time\nann,i,2009-09-29\nbob,i,2001-01-01\n", "times from 2001-01-01T00:00:00Z to 2009-09-29T00:00:00Z"},
 		{Plays, "# one\n# two\n1 2\n", "skipping 2 lines before the first row that begin with #"},
 		{Reactions, "item,user\ni,ann\n", "first row: ann reacts to i with like, "},
 	} {
-		l := newFakeLog(t)
-		o := options(t, l, tt.text)
-		o.Kind, o.MaxRejects = tt.kind, mustAllow(t, "1")
-		var notices []string
-		o.Notice = func(text string) {
-			notices = append(notices, text)
-			if l.calls > 0 {
-				t.Error("it was said too late")
+		t.Run(tt.want, func(t *testing.T) {
+			l := newFakeLog(t)
+			o := options(t, l, tt.text)
+			o.Kind, o.MaxRejects = tt.kind, mustAllow(t, "1")
+			var notices []string
+			o.Notice = func(text string) {
+				notices = append(notices, text)
+				if l.calls > 0 {
+					t.Errorf("got the notice %q after %d calls of Publish, want it before the first", text, l.calls)
+				}
 			}
-		}
-		mustRun(t, o)
-		said := strings.Join(notices, "\n")
-		if !strings.Contains(said, tt.want) {
-			t.Errorf("%s: said\n%s\nwant %q", tt.text, said, tt.want)
-		}
+
+			mustRun(t, o)
+			text := strings.Join(notices, "\n")
+			if !strings.Contains(text, tt.want) {
+				t.Errorf("%s: got the notices\n%s\nwant %q in them", tt.text, text, tt.want)
+			}
+		})
 	}
 }

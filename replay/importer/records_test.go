@@ -13,8 +13,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// readAll reads a file up to the fields of its records.
-func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, error) {
+// readRecords reads a file with this text. It returns the shape of the file and the fields of its
+// records.
+func readRecords(t *testing.T, kind Kind, f Format, text string) (*shape, []record, error) {
 	o := Options{Kind: kind, Format: f, MaxRejects: mustAllow(t, "100%")}
 	o.SetDefaults()
 	in, err := newInspection(o, microsOf(start))
@@ -22,6 +23,7 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 		return nil, nil, err
 	}
 	in.open = func() (*file, error) { return newFile(io.NopCloser(strings.NewReader(text)), int64(len(text))) }
+
 	s, err := in.findShape(t.Context())
 	if err != nil {
 		return nil, nil, err
@@ -30,13 +32,14 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 	if err != nil {
 		return nil, nil, err
 	}
-	rr, err := newRecordReader(content, s)
+	reader, err := newRecordReader(content, s)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var records []record
 	for {
-		r, err := rr.nextRecord()
+		r, err := reader.nextRecord()
 		if errors.Is(err, io.EOF) {
 			return s, records, nil
 		}
@@ -50,31 +53,32 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 // describeRecords describes each record by its fields that are not empty, in the order of roles, or
 // by its error.
 func describeRecords(records []record) []string {
-	var out []string
+	var descriptions []string
 	for _, r := range records {
 		if r.err != nil {
-			out = append(out, "error: "+r.err.Error())
+			descriptions = append(descriptions, "error: "+r.err.Error())
 			continue
 		}
+
 		var fields []string
 		for _, f := range r.fields {
 			if f != "" {
 				fields = append(fields, f)
 			}
 		}
-		out = append(out, strings.Join(fields, " "))
+		descriptions = append(descriptions, strings.Join(fields, " "))
 	}
-	return out
+	return descriptions
 }
 
 func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 	tests := []struct {
 		name  string
-		kind  Kind
+		kind  Kind // empty means follows
 		f     Format
 		text  string
-		shape string
-		want  []string
+		shape string   // the description of the shape
+		want  []string // the descriptions of the records
 	}{
 		{
 			name: "tabs, names in the last comment, CRLF, blank lines, no newline at the end",
@@ -178,11 +182,12 @@ func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 				"time from column 9 (time), delimiter comma",
 		},
 		{
-			name:  "pins by other names",
-			kind:  Pins,
-			text:  "published_at\tVideo ID\tauthor\tpost_id\tchannel\n2024-01-01\tv\tann\tp\tbread\n",
-			want:  []string{"ann p bread v 2024-01-01"},
-			shape: "owner from column 3 (author), pin from column 4 (post_id), board from column 5 (channel), item from column 2 (Video ID), time from column 1 (published_at), delimiter tab",
+			name: "pins by other names",
+			kind: Pins,
+			text: "published_at\tVideo ID\tauthor\tpost_id\tchannel\n2024-01-01\tv\tann\tp\tbread\n",
+			want: []string{"ann p bread v 2024-01-01"},
+			shape: "owner from column 3 (author), pin from column 4 (post_id), board from column 5 (channel), " +
+				"item from column 2 (Video ID), time from column 1 (published_at), delimiter tab",
 		},
 		{
 			name:  "pins by position",
@@ -232,7 +237,7 @@ func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 			if tt.kind == "" {
 				tt.kind = Follows
 			}
-			shape, records, err := readAll(t, tt.kind, tt.f, tt.text)
+			shape, records, err := readRecords(t, tt.kind, tt.f, tt.text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -242,9 +247,11 @@ func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 			if diff := cmp.Diff(tt.want, describeRecords(records)); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
+
+			// Rows are numbered from 1.
 			for i, r := range records {
 				if r.number != uint64(i+1) {
-					t.Errorf("row %d has number %d", i+1, r.number)
+					t.Errorf("row %d: got the number %d, want %d", i+1, r.number, i+1)
 				}
 			}
 		})
@@ -275,8 +282,18 @@ func TestUncertainShapeIsRefused(t *testing.T) {
 		{"mapping beyond the row", Follows, Format{Columns: []string{"follower", "-", "user"}}, "1,2\n", "column 3"},
 		{"mapping by unknown name", Follows, Format{Columns: []string{"follower=x", "user=y"}}, "x,z\na,b\n", `no column "y"`},
 		{"mixed mapping", Follows, Format{Columns: []string{"follower", "user=b"}}, "a,b\n", "do not mix"},
-		{"a line too long", Follows, Format{}, "ann,bob\n" + strings.Repeat("x", maxRecordBytes+1) + "\nann,cid\n", "line 2 is longer than 1048576 bytes"},
-		{"a quote that is lost", Follows, Format{}, "ann,bob\n\"ann,bob\n" + strings.Repeat("ann,cid\n", maxRecordBytes/8), "line 2: a quoted field does not end"},
+		{
+			"a line too long", Follows,
+			Format{},
+			"ann,bob\n" + strings.Repeat("x", maxRecordBytes+1) + "\nann,cid\n",
+			"line 2 is longer than 1048576 bytes",
+		},
+		{
+			"a quote that is lost", Follows,
+			Format{},
+			"ann,bob\n\"ann,bob\n" + strings.Repeat("ann,cid\n", maxRecordBytes/8),
+			"line 2: a quoted field does not end",
+		},
 		{"pins without names", Pins, Format{}, "ann,p1\n", "owner or the pin"},
 		{"a video may be the pin or the item", Pins, Format{}, "user_id,video_id,created_at\na,b,2024-01-01\n", "is the pin"},
 		{"two owners of pins", Pins, Format{}, "user_id,author_id,pin_id\na,b,c\n", "could both be the owner"},
@@ -284,20 +301,21 @@ func TestUncertainShapeIsRefused(t *testing.T) {
 		{"plays, the third is no time", Plays, Format{}, "1 2 5\n2 3 4\n", "user or the item"},
 		{"a role of another kind", Reactions, Format{Columns: []string{"user", "item", "board"}}, "a,b,c\n", `"board" is none of`},
 		{"names that are not known", Follows, Format{}, "fan,creator\n1,2\n", `("fan", "creator") could be a row or the names`},
-		{"they are named", Follows, Format{}, "fan,creator\n1,2\n", "follower: follower, from, fromnode, fromuser, src, source, truster\n"},
+		{"the error lists the known names", Follows, Format{}, "fan,creator\n1,2\n", "follower: follower, from, fromnode, fromuser, src, source, truster\n"},
 		{"names with a number", Follows, Format{}, "user1,user2\n1,2\n", "--no-header if it is a row"},
 		{"names in another alphabet", Follows, Format{}, "читатель,автор\n1,2\n", "--columns follower=NAME,user=NAME if it is not"},
 		{"users that could be names", Follows, Format{}, "ann,bob\ncid,dan\n", "could be a row"},
 		{"names above a mapping", Follows, Format{Columns: []string{"follower", "user"}}, "fan,creator\nann,bob\n", "--header if it is not"},
 		{"names above a mapping by number", Plays, Format{Columns: []string{"user=1", "item=2"}}, "who what\n1 2\n", "--header if it is not"},
 		{"a stream of JSON", Follows, Format{}, `{"to": "b,c", "from": "a"}` + "\n", `jq -r '[.["from"], .["to"]] | @csv'`},
-		{"a stream of JSON with what no column is", Reactions, Format{}, `{"reacted":{"userId":"a","itemId":"b"}}` + "\n", "skein publish"},
+		{"a stream of JSON whose objects are nested", Reactions, Format{}, `{"reacted":{"userId":"a","itemId":"b"}}` + "\n", "skein publish"},
 		{"an array of JSON", Follows, Format{}, "[\n  [1, 2],\n  [3, 4]\n]\n", "looks like JSON"},
 		{"an array of objects on one line", Follows, Format{}, `[{"from": "a", "to": "b"}]`, "looks like JSON"},
 		{"no such kind", "songs", Format{}, "a,b\n", "cannot import"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if shape, _, err := readAll(t, tt.kind, tt.f, tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
+			shape, _, err := readRecords(t, tt.kind, tt.f, tt.text)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, %v, want an error with %q", shape, err, tt.want)
 			}
 		})
@@ -307,30 +325,40 @@ func TestUncertainShapeIsRefused(t *testing.T) {
 // The longest line that is allowed is read completely.
 func TestLongestLineIsReadWhole(t *testing.T) {
 	longest := strings.Repeat("x", maxRecordBytes-8)
-	_, records, err := readAll(t, Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n")
-	if err != nil || records[1].fields[user] != longest {
-		t.Errorf("a line of %d bytes was not read whole: %v", maxRecordBytes-4, err)
+	_, records, err := readRecords(t, Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := records[1].fields[user]; got != longest {
+		t.Errorf("got %d bytes of the second field of a line of %d bytes, want %d", len(got), maxRecordBytes-4, len(longest))
 	}
 }
 
+// FuzzRecords reads any text as a file of any kind. No record may be lost, and an event is made of
+// exactly the records that are valid.
 func FuzzRecords(f *testing.F) {
-	all := slices.Sorted(maps.Keys(kinds))
+	allKinds := slices.Sorted(maps.Keys(kinds))
 	for _, seed := range []string{
-		"follower,user,time\nann,bob,2009-09-29\n", "# FromNodeId\tToNodeId\n1\t2\n", "1 4 1254192988\n",
-		"\ufeffowner;board;title;follower\nann;b;\"x;\"\"y\"\"\";bob\n", "a,b\r\n\r\n,\n\x00,\xff\n",
+		"follower,user,time\nann,bob,2009-09-29\n",
+		"# FromNodeId\tToNodeId\n1\t2\n",
+		"1 4 1254192988\n",
+		"\ufeffowner;board;title;follower\nann;b;\"x;\"\"y\"\"\";bob\n",
+		"a,b\r\n\r\n,\n\x00,\xff\n",
 		"owner,pin,board,item,repin_owner,repin_pin,attributes,attributes_base64\na,p,b,i,c,q,x,\na,p,,,,,,YQ==\na,p,,,c,,,_-8\n",
 		"user,item,time\nann,i1,2009-09-29\nann,bad id,2009-09-29\n",
 	} {
-		for i := range all {
+		for i := range allKinds {
 			f.Add(seed, uint8(i))
 		}
 	}
-	f.Fuzz(func(t *testing.T, text string, of uint8) {
-		kind := all[int(of)%len(all)]
-		shape, records, err := readAll(t, kind, Format{}, text)
+
+	f.Fuzz(func(t *testing.T, text string, kindIndex uint8) {
+		kind := allKinds[int(kindIndex)%len(allKinds)]
+		shape, records, err := readRecords(t, kind, Format{}, text)
 		if err != nil {
 			return
 		}
+
 		// No record is lost: each line that is not blank is in a record, a comment, or in the
 		// header.
 		lines := 0
@@ -347,28 +375,34 @@ func FuzzRecords(f *testing.F) {
 				}
 			}
 		}
-		if found > lines || !shape.headed && found != lines {
-			t.Errorf("%d lines in rows and comments, of %d lines", found, lines)
+		if found > lines {
+			t.Errorf("got %d lines in rows and comments, want at most the %d lines of the file", found, lines)
 		}
+		if !shape.headed && found != lines {
+			t.Errorf("got %d lines in rows and comments, want all %d lines of a file without a header", found, lines)
+		}
+
 		tr := &translator{kind: kind, source: "fuzz", start: microsOf(start), shape: shape}
 		for i, r := range records {
 			if r.number != uint64(i+1) {
-				t.Errorf("row %d has number %d", i+1, r.number)
+				t.Errorf("row %d: got the number %d, want %d", i+1, r.number, i+1)
 			}
 			evs, _, err := tr.translate(&r)
 			if (len(evs) == 0) == (err == nil) {
-				t.Errorf("row %q: %v, %v", r.line, evs, err)
+				t.Errorf("row %q: got the events %v and the error %v, want either events or an error", r.line, evs, err)
 			}
-			// The independent reading of the comparison calls the same records good.
+
+			// The independent reading of the comparison calls the same records valid.
 			_, _, timeErr := shape.timeUnit.parseRecordTime(r.fields[when], tr.start)
-			good := r.err == nil && kind.isValid(&r) && (timeErr == nil || !shape.hasTime())
-			if good != (err == nil) {
-				t.Errorf("row %q: good is %v, but %v", r.line, good, err)
+			isValid := r.err == nil && kind.isValid(&r) && (timeErr == nil || !shape.hasTime())
+			if isValid != (err == nil) {
+				t.Errorf("row %q: the comparison calls it valid: %v, but the importer has the error %v", r.line, isValid, err)
 			}
+
+			// A service accepts the events that the importer makes.
 			for _, ev := range evs {
-				// What the importer takes, a service does not refuse.
-				if refused := events.Validate(ev); refused != nil {
-					t.Errorf("row %q: %v", r.line, refused)
+				if rejection := events.Validate(ev); rejection != nil {
+					t.Errorf("row %q: got the rejection %v of its event, want none", r.line, rejection)
 				}
 			}
 		}
