@@ -33,11 +33,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type memoryBucket struct {
 	mu      sync.Mutex
 	objects map[string]object
-	// fault is asked before each operation, with its number from 0 on.
-	fault func(n int, op, name string) outcome
-	n     int
+	// outcomeOf decides how an operation ends. The operations are counted from 0. Nil lets all
+	// operations succeed.
+	outcomeOf  func(number int, op, name string) outcome
+	operations int // so far
 }
 
+// object is an object of a bucket.
 type object struct {
 	data []byte
 	time time.Time
@@ -47,11 +49,12 @@ type object struct {
 type outcome int
 
 const (
-	done outcome = iota
-	// undone: it fails, and nothing has happened.
-	undone
-	// unknown: it fails, but it has happened.
-	unknown
+	// success means that the operation is performed.
+	success outcome = iota
+	// failsBefore means that the operation fails and is not performed.
+	failsBefore
+	// failsAfter means that the operation fails although it was performed.
+	failsAfter
 )
 
 var errFault = errors.New("the bucket cannot be reached")
@@ -65,31 +68,35 @@ func (m *memoryBucket) clone() *memoryBucket {
 	return &memoryBucket{objects: maps.Clone(m.objects)}
 }
 
-// setOutcomes makes f decide how each operation from now on ends.
-func (m *memoryBucket) setOutcomes(f func(n int, op, name string) outcome) {
+// setOutcomes makes a function decide how each operation from now on ends.
+func (m *memoryBucket) setOutcomes(outcomeOf func(number int, op, name string) outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fault = f
+	m.outcomeOf = outcomeOf
 }
 
-func (m *memoryBucket) perform(ctx context.Context, op, name string, f func() error) error {
+// perform counts an operation and performs it, unless it fails before.
+func (m *memoryBucket) perform(ctx context.Context, op, name string, operation func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	out := done
-	if m.fault != nil {
-		out = m.fault(m.n, op, name)
+
+	result := success
+	if m.outcomeOf != nil {
+		result = m.outcomeOf(m.operations, op, name)
 	}
-	m.n++
-	if out == undone {
+	m.operations++
+	if result == failsBefore {
 		return errFault
 	}
-	if err := f(); err != nil || out == done {
-		return err
+
+	err := operation()
+	if err == nil && result == failsAfter {
+		err = errFault
 	}
-	return errFault
+	return err
 }
 
 // Put and the next four methods implement bucket.Bucket.
@@ -158,11 +165,11 @@ func (m *memoryBucket) objectNames(prefix string) (names []string) {
 	return names
 }
 
-// testProcess is a process with stores and a keeper of snapshots.
+// testProcess is a process with stores and a scheduler of their snapshots.
 type testProcess struct {
-	fs     store.FS
-	stores []*store.Store
-	keeper *snapshot.Scheduler
+	fs        store.FS
+	stores    []*store.Store
+	scheduler *snapshot.Scheduler
 }
 
 // newTestProcess opens empty stores of projections, which are closed with the test. Small memtables
@@ -172,31 +179,39 @@ func newTestProcess(t *testing.T, b bucket.Bucket, list ...projections.Projectio
 	return newTestProcessWith(t, snapshot.Options{Bucket: b}, list...)
 }
 
+// newTestProcessWith returns a process like [newTestProcess], whose scheduler has these options.
 func newTestProcessWith(t *testing.T, o snapshot.Options, list ...projections.Projection) *testProcess {
 	t.Helper()
 	n := &testProcess{fs: vfs.NewMem()}
 	cache := store.NewCache(16 << 20)
 	t.Cleanup(cache.Unref)
+
 	var stores []snapshot.Store
 	for _, p := range list {
 		s, err := store.Open(store.Options{
-			FS: n.fs, Dir: "data/stores", Projection: p, Cache: cache, Bounds: store.Bounds{BatchBytes: 4 << 10, FlushBytes: 16 << 10},
+			FS: n.fs, Dir: "data/stores", Projection: p, Cache: cache,
+			Bounds: store.Bounds{BatchBytes: 4 << 10, FlushBytes: 16 << 10},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {
-				t.Error(err)
+				t.Errorf("close %s: got %v, expected no error", p.Name(), err)
 			}
 		})
-		n.stores, stores = append(n.stores, s), append(stores, s)
+		n.stores = append(n.stores, s)
+		stores = append(stores, s)
 	}
-	o.FS, o.Scratch, o.Stores = n.fs, "data/snapshots", func() []snapshot.Store { return stores }
-	n.keeper = snapshot.New(o)
+
+	o.FS = n.fs
+	o.Scratch = "data/snapshots"
+	o.Stores = func() []snapshot.Store { return stores }
+	n.scheduler = snapshot.New(o)
 	return n
 }
 
+// fold folds the envelopes into all stores.
 func (n *testProcess) fold(t *testing.T, envs []*events.Envelope) {
 	t.Helper()
 	for _, s := range n.stores {
@@ -204,15 +219,15 @@ func (n *testProcess) fold(t *testing.T, envs []*events.Envelope) {
 	}
 }
 
-// take takes a snapshot, which must succeed.
-func (n *testProcess) take(t *testing.T, name string) snapshot.Report {
+// mustTake takes a snapshot, and checks that the copies that were made for it are removed.
+func (n *testProcess) mustTake(t *testing.T, name string) snapshot.Report {
 	t.Helper()
-	r, err := n.keeper.Take(t.Context(), name, nil, nil)
+	r, err := n.scheduler.Take(t.Context(), name, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := n.fs.List("data/snapshots"); len(left) > 0 {
-		t.Errorf("copies are left: %v", left)
+	if copies, _ := n.fs.List("data/snapshots"); len(copies) > 0 {
+		t.Errorf("after the snapshot %s was taken: got the copies %v, expected that they are removed", name, copies)
 	}
 	return r
 }
@@ -225,35 +240,46 @@ func restoreInMemory(t *testing.T, b bucket.Bucket, name string, p projections.P
 	_, err := snapshot.Restore(t.Context(), snapshot.RestoreOptions{
 		Bucket: b, Snapshot: name, Projection: p, FS: fs, Dir: "data",
 	})
-	left, _ := fs.List("data/" + p.Name())
-	if want := map[bool]int{true: 0, false: 1}[err != nil]; len(left) != want {
-		t.Errorf("restored with the error %v: there is %v", err, left)
+
+	wantGenerations := 1
+	if err != nil {
+		wantGenerations = 0
+	}
+	if names, _ := fs.List("data/" + p.Name()); len(names) != wantGenerations {
+		t.Errorf("after the restore returned %v: got the generations %v, expected %d", err, names, wantGenerations)
 	}
 	return fs, err
 }
 
 // mustRestore restores a snapshot and compares its rows with a fold of the log up to its position.
 // Then it folds the rest, and compares again.
-func mustRestore(t *testing.T, b bucket.Bucket, name string, p func() projections.Projection, envs []*events.Envelope) {
+func mustRestore(
+	t *testing.T, b bucket.Bucket, name string, newProjection func() projections.Projection, envs []*events.Envelope,
+) {
 	t.Helper()
-	fs, err := restoreInMemory(t, b, name, p())
+	fs, err := restoreInMemory(t, b, name, newProjection())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := conformance.Open(t, fs, p(), store.Bounds{})
+	s := conformance.Open(t, fs, newProjection(), store.Bounds{})
 	defer conformance.Close(t, s)
+
 	n := conformance.IndexAfter(envs, s.Cursor())
 	if n == 0 {
-		t.Errorf("%s is at the beginning", name)
+		t.Errorf("the restored snapshot %q has folded nothing, expected some envelopes", name)
 	}
-	conformance.RowsOf(t, s).MustEqual(t, conformance.Straight(t, p(), envs[:n]), "%s at %d", name, s.Cursor().Seq)
+	want := conformance.Straight(t, newProjection(), envs[:n])
+	conformance.RowsOf(t, s).MustEqual(t, want, "%s at %d", name, s.Cursor().Seq)
+
 	conformance.Fold(t, s, envs[n:])
-	conformance.RowsOf(t, s).MustEqual(t, conformance.Straight(t, p(), envs), "%s after the tail", name)
+	want = conformance.Straight(t, newProjection(), envs)
+	conformance.RowsOf(t, s).MustEqual(t, want, "%s after the tail", name)
 }
 
+// newGraph is the constructor of the projection graph.
 func newGraph() projections.Projection { return graph.New() }
 
-// makeLog returns a log with a history.
+// makeLog returns a log with a history. Its id is logID.
 func makeLog(history []events.Event) []*events.Envelope {
 	envs := histories.Envelopes(history)
 	for _, env := range envs {
@@ -264,7 +290,8 @@ func makeLog(history []events.Event) []*events.Envelope {
 
 var logID = events.LogID{1, 2, 3}
 
-func follows(n int) []*events.Envelope { return makeLog(histories.Fixed(1, n)) }
+// makeFollows returns a log with n events of the graph.
+func makeFollows(n int) []*events.Envelope { return makeLog(histories.Fixed(1, n)) }
 
 // allConstructors returns the constructors of all projections.
 func allConstructors() (list []func() projections.Projection) {

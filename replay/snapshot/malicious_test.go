@@ -26,35 +26,41 @@ type forgedBucket struct {
 	t *testing.T
 }
 
-func (f forgedBucket) put(name string, data []byte) {
+// mustPut writes an object.
+func (f forgedBucket) mustPut(name string, data []byte) {
 	f.t.Helper()
 	if err := f.Put(f.t.Context(), name, bytes.NewReader(data), int64(len(data))); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// file writes a file, and returns its entry for a manifest.
-func (f forgedBucket) file(name, content string) File {
+// mustWriteFile writes a file of a snapshot, and returns its entry for a manifest.
+func (f forgedBucket) mustWriteFile(name, content string) File {
 	f.t.Helper()
 	sum := sha256.Sum256([]byte(content))
 	file := File{Name: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
-	f.put(file.object(), []byte(content))
+	f.mustPut(file.object(), []byte(content))
 	return file
 }
 
-func (f forgedBucket) manifest(name string, files ...File) {
+// mustWriteManifest writes the manifest of a snapshot that names these files.
+func (f forgedBucket) mustWriteManifest(snapshotName string, files ...File) {
 	f.t.Helper()
 	p := graph.New()
 	m := &Manifest{
-		Snapshot: name, Projection: p.Name(), Time: time.Unix(1e9, 0).UTC(), Files: files,
-		Cursor: cursorOf(events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1}), Fingerprint: projections.FingerprintOf(p),
-		Format: store.NewestFormat(),
+		Snapshot:    snapshotName,
+		Projection:  p.Name(),
+		Time:        time.Unix(1e9, 0).UTC(),
+		Files:       files,
+		Cursor:      cursorOf(events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1}),
+		Fingerprint: projections.FingerprintOf(p),
+		Format:      store.NewestFormat(),
 	}
 	data, err := m.encode()
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.put(manifestName(name, p.Name()), data)
+	f.mustPut(manifestName(snapshotName, p.Name()), data)
 }
 
 // A malicious snapshot is refused, and leaves nothing behind, neither next to the store nor in its
@@ -67,20 +73,31 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	}
 	f := forgedBucket{b, t}
 
-	good := f.file("000001.sst", "content")
-	named := func(name string) File { n := good; n.Name = name; return n }
-	sized := func(size int64) File { n := good; n.Size = size; return n }
-
-	many := make([]File, maxFiles+1)
-	for i := range many {
-		many[i] = named(fmt.Sprintf("%06d.sst", i))
+	good := f.mustWriteFile("000001.sst", "content")
+	withName := func(name string) File {
+		file := good
+		file.Name = name
+		return file
 	}
-	overflowing := make([]File, 8) // the sum of the sizes is 2^64
+	withSize := func(size int64) File {
+		file := good
+		file.Size = size
+		return file
+	}
+
+	tooMany := make([]File, maxFiles+1)
+	for i := range tooMany {
+		tooMany[i] = withName(fmt.Sprintf("%06d.sst", i))
+	}
+
+	// The sum of these sizes is 2^64.
+	overflowing := make([]File, 8)
 	for i := range overflowing {
-		overflowing[i] = sized(1 << 61)
+		overflowing[i] = withSize(1 << 61)
 		overflowing[i].Name = fmt.Sprint(i, ".sst")
 	}
 
+	// Link an object to a file outside the bucket.
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("the secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,23 +109,23 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	}
 
 	for i, c := range []struct {
-		name  string
-		files []File
-		says  string
+		name     string
+		files    []File
+		wantText string // in the error
 	}{
-		{"path traversal", []File{named("../../escaped")}, "names the file"},
-		{"an absolute path", []File{named(filepath.Join(dir, "escaped"))}, "names the file"},
-		{"a path of Windows", []File{named(`..\escaped`)}, "names the file"},
-		{"a hidden name", []File{named(".escaped")}, "names the file"},
-		{"no name", []File{named("")}, "names the file"},
+		{"path traversal", []File{withName("../../escaped")}, "names the file"},
+		{"an absolute path", []File{withName(filepath.Join(dir, "escaped"))}, "names the file"},
+		{"a path of Windows", []File{withName(`..\escaped`)}, "names the file"},
+		{"a hidden name", []File{withName(".escaped")}, "names the file"},
+		{"no name", []File{withName("")}, "names the file"},
 		{"a checksum that is a path", []File{{Name: "x", Size: 1, SHA256: "../../secret"}}, "names the file"},
 		{"a file twice", []File{good, good}, "names the file"},
-		{"a negative size", []File{sized(-1)}, "names the file"},
-		{"a size that is too small", []File{sized(3)}, "has 4 bytes"},
-		{"a size that is too large", []File{sized(30)}, "has 7 bytes"},
-		{"the largest possible size", []File{sized(math.MaxInt64)}, "more than"},
+		{"a negative size", []File{withSize(-1)}, "names the file"},
+		{"a size that is too small", []File{withSize(3)}, "has 4 bytes"},
+		{"a size that is too large", []File{withSize(30)}, "has 7 bytes"},
+		{"the largest possible size", []File{withSize(math.MaxInt64)}, "more than"},
 		{"sizes whose sum overflows", overflowing, "more than"},
-		{"too many files", many, "names 262145 files"},
+		{"too many files", tooMany, "names 262145 files"},
 		{"a file that does not exist", []File{{Name: "x", Size: 7, SHA256: strings.Repeat("0", 64)}}, "is missing"},
 		{"a link to a file outside the bucket", []File{linked}, "no regular file"},
 		{"files that are no store", []File{good}, ""},
@@ -116,22 +133,22 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := fmt.Sprint("s", i)
-			f.manifest(name, c.files...)
+			f.mustWriteManifest(name, c.files...)
 
 			stores := filepath.Join(dir, name, "stores")
 			_, err := Restore(t.Context(), RestoreOptions{Bucket: b, Snapshot: name, Projection: graph.New(), Dir: stores})
-			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "the secret") {
-				t.Errorf("got %v, expected an error with %q and without the secret", err, c.says)
+			if err == nil || !strings.Contains(err.Error(), c.wantText) || strings.Contains(err.Error(), "the secret") {
+				t.Errorf("got %v, expected an error with %q and without the secret", err, c.wantText)
 			}
-			if left, _ := filepath.Glob(filepath.Join(stores, "*", "*")); len(left) > 0 {
-				t.Errorf("expected no files, got %v", left)
+			if names, _ := filepath.Glob(filepath.Join(stores, "*", "*")); len(names) > 0 {
+				t.Errorf("got the files %v in the directory of stores, expected none", names)
 			}
 		})
 	}
 
 	escaped, err := filepath.Glob(filepath.Join(dir, "*escaped*"))
 	if err != nil || len(escaped) > 0 {
-		t.Errorf("got files outside the directory: %v, %v", escaped, err)
+		t.Errorf("got the files %v outside the directory of stores and error %v, expected neither", escaped, err)
 	}
 }
 
@@ -145,8 +162,8 @@ func TestManifestsWithMoreAreRefused(t *testing.T) {
 	}
 	f := forgedBucket{b, t}
 
-	f.manifest("one", f.file("000001.sst", "content"))
-	f.file("extra.sst", "not named")
+	f.mustWriteManifest("one", f.mustWriteFile("000001.sst", "content"))
+	f.mustWriteFile("extra.sst", "not named")
 	m, err := findManifest(t.Context(), b, "one", "graph")
 	if err != nil || len(m.Files) != 1 {
 		t.Fatalf("got %+v and %v, expected a manifest with one file", m, err)

@@ -51,12 +51,12 @@ func TestSnapshotInADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := newTestProcess(t, b, newGraph())
-	envs := follows(300)
+	envs := makeFollows(300)
 
 	n.fold(t, envs[:200])
-	n.take(t, "one")
+	n.mustTake(t, "one")
 	n.fold(t, envs)
-	n.take(t, "two")
+	n.mustTake(t, "two")
 
 	for _, name := range []string{"one", "two", ""} {
 		mustRestore(t, b, name, newGraph, envs)
@@ -76,6 +76,6 @@ func TestSnapshotInADirectory(t *testing.T) {
 		t.Errorf("got the cursor %+v and %v, expected the end of the log", c, err)
 	}
 	if _, err := os.Stat(r.Dir); err != nil {
-		t.Error(err)
+		t.Errorf("directory of the restored store: got %v, expected that it exists", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -18,10 +19,15 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// keeperOf returns a keeper of the snapshots of a store.
-func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.ErasureState, error)) *snapshot.Scheduler {
+// erasureStateFunc returns which erasures a node has performed.
+type erasureStateFunc func(context.Context) (*snapshot.ErasureState, error)
+
+// newSchedulerOf returns a scheduler of the snapshots of a store.
+func newSchedulerOf(s *store.Store, fs store.FS, b bucket.Bucket, erasureState erasureStateFunc) *snapshot.Scheduler {
 	return snapshot.New(snapshot.Options{
-		Bucket: b, FS: fs, Scratch: "snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{s} }, ErasureState: erased,
+		Bucket: b, FS: fs, Scratch: "snapshots",
+		Stores:       func() []snapshot.Store { return []snapshot.Store{s} },
+		ErasureState: erasureState,
 	})
 }
 
@@ -36,63 +42,70 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 		}
 	}
 
-	for _, p := range allConstructors() {
-		t.Run(p().Name(), func(t *testing.T) {
-			fs, b := vfs.NewMem(), newMemoryBucket()
-			s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p(), Partitions: &held})
+	for _, newProjection := range allConstructors() {
+		t.Run(newProjection().Name(), func(t *testing.T) {
+			fs := vfs.NewMem()
+			s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitions: &held})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conformance.Close(t, s)
 			conformance.Fold(t, s, envs[:200])
 
-			want := &snapshot.ErasureState{Epoch: 3, Flushed: 7}
-			if _, err := keeperOf(s, fs, b, func(context.Context) (*snapshot.ErasureState, error) { return want, nil }).
-				Take(t.Context(), "one", nil, nil); err != nil {
+			// Take and check a snapshot.
+			b := newMemoryBucket()
+			wantErased := &snapshot.ErasureState{Epoch: 3, Flushed: 7}
+			erasureState := func(context.Context) (*snapshot.ErasureState, error) { return wantErased, nil }
+			if _, err := newSchedulerOf(s, fs, b, erasureState).Take(t.Context(), "one", nil, nil); err != nil {
 				t.Fatal(err)
 			}
-
-			if c, err := snapshot.Check(t.Context(), b, false, replay.Pace{}, nil); err != nil || len(c.Damaged)+len(c.Broken) > 0 {
+			c, err := snapshot.Check(t.Context(), b, false, replay.Pace{}, nil)
+			if err != nil || len(c.Damaged)+len(c.Broken) > 0 {
 				t.Errorf("Check returned %+v and %v, expected no damage", c, err)
 			}
 
-			o := snapshot.RestoreOptions{Bucket: b, Projection: p(), FS: vfs.NewMem(), Dir: "data"}
-			rows := conformance.StraightOf(t, p(), &held, envs)
-			d, err := snapshot.Drill(t.Context(), snapshot.DrillOptions{
-				RestoreOptions: o, Tail: func(_ context.Context, s *store.Store) error {
-					conformance.Fold(t, s, envs[conformance.IndexAfter(envs, s.Cursor()):])
-					conformance.RowsOf(t, s).MustEqual(t, rows, "drilled")
-					return nil
-				},
-			})
-			if err != nil || d.Manifest.Erased == nil || *d.Manifest.Erased != *want {
-				t.Fatalf("Drill returned the manifest %+v and %v, expected %+v as its erasures", d.Manifest, err, want)
+			// Drill it.
+			o := snapshot.RestoreOptions{Bucket: b, Projection: newProjection(), FS: vfs.NewMem(), Dir: "data"}
+			wantRows := conformance.StraightOf(t, newProjection(), &held, envs)
+			foldTail := func(_ context.Context, s *store.Store) error {
+				conformance.Fold(t, s, envs[conformance.IndexAfter(envs, s.Cursor()):])
+				conformance.RowsOf(t, s).MustEqual(t, wantRows, "drilled")
+				return nil
+			}
+			d, err := snapshot.Drill(t.Context(), snapshot.DrillOptions{RestoreOptions: o, Tail: foldTail})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(wantErased, d.Manifest.Erased); diff != "" {
+				t.Fatalf("erasures in the manifest (-want +got):\n%s", diff)
 			}
 
-			failed := errors.New("it cannot be noted")
-			o.BeforePlacing = func(*snapshot.Manifest) error { return failed }
-			if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, failed) {
-				t.Errorf("got %v, expected the error of Place", err)
+			// Restore it. If BeforePlacing fails, there is no store.
+			fault := errors.New("BeforePlacing fails")
+			o.BeforePlacing = func(*snapshot.Manifest) error { return fault }
+			if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, fault) {
+				t.Errorf("got %v, expected the error of BeforePlacing", err)
 			}
-
 			o.BeforePlacing = nil
 			if _, err := snapshot.Restore(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: p()}); !errors.Is(err, projections.ErrPartial) {
+
+			// The restored store holds the same partitions.
+			_, err = store.Open(store.Options{FS: o.FS, Dir: "data", Projection: newProjection()})
+			if !errors.Is(err, projections.ErrPartial) {
 				t.Errorf("opened as a store of all partitions, got %v, expected ErrPartial", err)
 			}
-
-			again, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: p(), Partitioned: true})
+			restored, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: newProjection(), Partitioned: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conformance.Close(t, again)
-			if again.Holds() != held {
-				t.Error("the restored store holds other partitions than the snapshot")
+			defer conformance.Close(t, restored)
+			if got := restored.Holds(); got != held {
+				t.Errorf("the restored store holds the partitions %v, expected %v", got, held)
 			}
-			conformance.Fold(t, again, envs[conformance.IndexAfter(envs, again.Cursor()):])
-			conformance.RowsOf(t, again).MustEqual(t, rows, "restored")
+			conformance.Fold(t, restored, envs[conformance.IndexAfter(envs, restored.Cursor()):])
+			conformance.RowsOf(t, restored).MustEqual(t, wantRows, "restored")
 		})
 	}
 }
@@ -101,43 +114,55 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
-	n.fold(t, follows(100))
+	n.fold(t, makeFollows(100))
 
-	removed := make(chan error, 1)
-	began := make(chan struct{}, 1)
+	// claimsListed receives a value when the claims are listed: by the snapshot, and later by the
+	// removal.
+	claimsListed := make(chan struct{}, 1)
 	b.setOutcomes(func(_ int, op, name string) outcome {
-		if op == "list" && name == "snapshot-claims/" { // by the snapshot, and later by the removal
+		if op == "list" && name == "snapshot-claims/" {
 			select {
-			case began <- struct{}{}:
+			case claimsListed <- struct{}{}:
 			default:
 			}
 		}
-		return done
+		return success
 	})
 
-	busy := 0
-	k := keeperOf(n.stores[0], n.fs, b, func(ctx context.Context) (*snapshot.ErasureState, error) {
-		if busy++; busy == 1 {
-			return nil, snapshot.ErrBusy // the keeper tries again
+	attempts := 0
+	removed := make(chan error, 1)
+	scheduler := newSchedulerOf(n.stores[0], n.fs, b, func(ctx context.Context) (*snapshot.ErasureState, error) {
+		// After ErrBusy, the scheduler tries again.
+		attempts++
+		if attempts == 1 {
+			return nil, snapshot.ErrBusy
 		}
 
-		for len(began) > 0 {
-			<-began
+		// Begin the removal, and wait until it has listed the claims.
+		for len(claimsListed) > 0 {
+			<-claimsListed
 		}
 		go func() {
-			_, err := snapshot.RemoveIf(context.WithoutCancel(ctx), b, func(l snapshot.ListedSnapshot) bool { return l.Manifest.Erased.Epoch < 2 })
+			isOld := func(l snapshot.ListedSnapshot) bool { return l.Manifest.Erased.Epoch < 2 }
+			_, err := snapshot.RemoveIf(context.WithoutCancel(ctx), b, isOld)
 			removed <- err
 		}()
-		<-began
+		<-claimsListed
 
 		return &snapshot.ErasureState{Epoch: 1}, nil
 	})
 
-	if _, err := k.TakeNow(t.Context(), nil); err != nil {
+	if _, err := scheduler.TakeNow(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-removed; err != nil || len(b.objectNames("")) > 0 || busy != 2 || k.Stats().Failed > 0 {
-		t.Errorf("got %v, the objects %v, %d attempts and %+v, expected no objects, 2 attempts and no failure", err, b.objectNames(""), busy, k.Stats())
+	if err := <-removed; err != nil {
+		t.Errorf("the removal returned %v, expected no error", err)
+	}
+	if names := b.objectNames(""); len(names) > 0 {
+		t.Errorf("got the objects %v, expected that the snapshot is removed", names)
+	}
+	if attempts != 2 || scheduler.Stats().Failed > 0 {
+		t.Errorf("got %d attempts and %+v, expected 2 attempts and no failure", attempts, scheduler.Stats())
 	}
 }
 
@@ -151,7 +176,7 @@ func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 
 	for _, name := range []string{"", "..", ".", "a/b", "/a", "-a", "_a", "a.b", "a b", "ä", "a\x00"} {
 		if b, err := snapshot.OfNode(shared, name); err == nil {
-			t.Errorf("name %q: expected an error, got a bucket at %s", name, b)
+			t.Errorf("name %q: got a bucket at %s, expected an error", name, b)
 		}
 	}
 
@@ -161,8 +186,8 @@ func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := newTestProcess(t, b, newGraph())
-		n.fold(t, follows(10))
-		n.take(t, "one")
+		n.fold(t, makeFollows(10))
+		n.mustTake(t, "one")
 		if list, err := snapshot.List(t.Context(), b); err != nil || len(list) != 1 {
 			t.Errorf("node %s: got the snapshots %v and %v, expected one", name, list, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,8 +25,8 @@ func bucketWithSnapshot(t *testing.T) *memoryBucket {
 	t.Helper()
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
-	n.fold(t, follows(400))
-	n.take(t, "one")
+	n.fold(t, makeFollows(400))
+	n.mustTake(t, "one")
 	return b
 }
 
@@ -34,42 +35,42 @@ func bucketWithSnapshot(t *testing.T) *memoryBucket {
 func TestDamagedSnapshotIsRefused(t *testing.T) {
 	b := bucketWithSnapshot(t)
 	if names := b.objectNames(""); len(names) < 5 {
-		t.Fatalf("expected at least 5 objects, got %v", names)
+		t.Fatalf("got the objects %v, expected at least 5", names)
 	}
 
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	for _, name := range b.objectNames("") {
 		t.Run(name[:min(30, len(name))], func(t *testing.T) {
 			data := b.objects[name].data
 
-			refused := func(what string, damaged []byte) {
+			checkRefused := func(damage string, damaged []byte) {
 				t.Helper()
-				bad := b.clone()
-				bad.objects[name] = object{damaged, bad.objects[name].time}
+				damagedBucket := b.clone()
+				damagedBucket.objects[name] = object{damaged, b.objects[name].time}
 
-				_, err := restoreInMemory(t, bad, "", newGraph())
+				_, err := restoreInMemory(t, damagedBucket, "", newGraph())
 				if !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
-					t.Errorf("%s: got %v, expected ErrDamaged or ErrFormat", what, err)
+					t.Errorf("%s: got %v, expected ErrDamaged or ErrFormat", damage, err)
 				} else if !strings.Contains(err.Error(), name) {
-					t.Errorf("%s: expected an error that names the object %s, got %q", what, name, err)
+					t.Errorf("%s: got %q, expected an error that names the object %s", damage, err, name)
 				}
 			}
 
 			for range min(len(data), 40) {
-				bad := []byte(string(data))
-				at := r.IntN(len(bad))
-				bad[at] ^= 1 << r.IntN(8)
-				refused("a flipped bit", bad)
+				flipped := slices.Clone(data)
+				flipped[random.IntN(len(flipped))] ^= 1 << random.IntN(8)
+				checkRefused("a flipped bit", flipped)
 			}
 			if len(data) > 0 {
-				refused("shorter by a byte", data[:len(data)-1])
+				checkRefused("shorter by a byte", data[:len(data)-1])
 			}
-			refused("longer by a byte", append([]byte(string(data)), 'x'))
+			checkRefused("longer by a byte", append(slices.Clone(data), 'x'))
 
 			if strings.HasPrefix(name, "snapshot-files/") {
-				bad := b.clone()
-				delete(bad.objects, name)
-				if _, err := restoreInMemory(t, bad, "one", newGraph()); !errors.Is(err, snapshot.ErrDamaged) || !strings.Contains(err.Error(), name) {
+				withoutFile := b.clone()
+				delete(withoutFile.objects, name)
+				_, err := restoreInMemory(t, withoutFile, "one", newGraph())
+				if !errors.Is(err, snapshot.ErrDamaged) || !strings.Contains(err.Error(), name) {
 					t.Errorf("missing file: got %v, expected ErrDamaged with the name of the object", err)
 				}
 			}
@@ -95,36 +96,46 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 	b := newMemoryBucket()
 	settings := seen.DefaultSettings()
 	n := newTestProcess(t, b, newGraph(), seen.New(settings))
-	n.fold(t, follows(100))
-	n.take(t, "one")
+	n.fold(t, makeFollows(100))
+	n.mustTake(t, "one")
 
-	other := settings
-	other.Retention++
+	otherSettings := settings
+	otherSettings.Retention++
 	for name, c := range map[string]struct {
-		snapshot string
-		p        projections.Projection
-		is       error
-		says     string
+		snapshot   string // empty means the newest
+		projection projections.Projection
+		wantErr    error
+		wantText   string // in the error
 	}{
-		"another version":  {p: graphOfOtherVersion{graph.New()}, is: snapshot.ErrVersion, says: "has 77"},
-		"another setting":  {p: seen.New(other), is: snapshot.ErrBuiltDifferently, says: "setting retention"},
-		"no such snapshot": {snapshot: "none", p: newGraph(), is: snapshot.ErrNone, says: "snapshots/none/graph.json"},
-		"no such name":     {snapshot: "../one", p: newGraph(), is: snapshot.ErrName, says: "../one"},
+		"another version": {
+			projection: graphOfOtherVersion{graph.New()}, wantErr: snapshot.ErrVersion, wantText: "has 77",
+		},
+		"another setting": {
+			projection: seen.New(otherSettings), wantErr: snapshot.ErrBuiltDifferently, wantText: "setting retention",
+		},
+		"no such snapshot": {
+			snapshot: "none", projection: newGraph(), wantErr: snapshot.ErrNone, wantText: "snapshots/none/graph.json",
+		},
+		"no such name": {
+			snapshot: "../one", projection: newGraph(), wantErr: snapshot.ErrName, wantText: "../one",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := restoreInMemory(t, b, c.snapshot, c.p); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, expected %v with %q", err, c.is, c.says)
+			_, err := restoreInMemory(t, b, c.snapshot, c.projection)
+			if !errors.Is(err, c.wantErr) || !strings.Contains(err.Error(), c.wantText) {
+				t.Errorf("got %v, expected %v with %q", err, c.wantErr, c.wantText)
 			}
 		})
 	}
 
 	o := snapshot.RestoreOptions{Bucket: b, Projection: newGraph(), Dir: "data"}
 	t.Run("another log", func(t *testing.T) {
-		o, fs := o, vfs.NewMem()
+		fs := vfs.NewMem()
+		o := o
 		o.FS = fs
 		o.CheckCursor = func(_ context.Context, c events.Cursor) error {
-			if c.Log != logID || c.Seq != n.stores[0].Cursor().Seq {
-				t.Errorf("Accept was called with %+v, expected the cursor of the snapshot", c)
+			if wantSeq := n.stores[0].Cursor().Seq; c.Log != logID || c.Seq != wantSeq {
+				t.Errorf("CheckCursor was called with %+v, expected the cursor of the snapshot at sequence %d of log %x", c, wantSeq, logID)
 			}
 			return events.ErrOtherLog
 		}
@@ -132,8 +143,8 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
 			t.Errorf("got %v, expected ErrOtherLog", err)
 		}
-		if left, _ := fs.List("data"); len(left) > 0 {
-			t.Errorf("expected an empty directory, got %v", left)
+		if names, _ := fs.List("data"); len(names) > 0 {
+			t.Errorf("got the files %v, expected an empty directory", names)
 		}
 	})
 	t.Run("store in place", func(t *testing.T) {
@@ -148,8 +159,9 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 		}
 	})
 	t.Run("disk too full", func(t *testing.T) {
-		o, fs := o, vfs.NewMem()
+		fs := vfs.NewMem()
 		fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2000, TotalBytes: 1 << 20})
+		o := o
 		o.FS = fs
 
 		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, replay.ErrDisk) {
@@ -163,50 +175,62 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 // completely or not at all, and the restore can be repeated.
 func TestPowerCutsLeaveAWholeStoreOrNone(t *testing.T) {
 	b := bucketWithSnapshot(t)
-	envs := follows(400)
+	envs := makeFollows(400)
 	want := conformance.Straight(t, newGraph(), envs)
 
-	for at, over := 0, false; !over; at++ {
-		fs, source := vfs.NewCrashableMem(), b.clone()
-
+	// Cut the power one operation later each time, until there is no such operation.
+	isCut := true
+	for cutAt := 0; isCut; cutAt++ {
+		fs := vfs.NewCrashableMem()
+		source := b.clone()
 		var crashed *vfs.MemFS
-		source.fault = func(n int, _, _ string) outcome {
-			if n == at {
-				crashed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(uint64(at), 1))})
+		source.outcomeOf = func(number int, _, _ string) outcome {
+			if number == cutAt {
+				crashed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(uint64(cutAt), 1))})
 			}
-			return done
+			return success
 		}
 
 		o := snapshot.RestoreOptions{Bucket: source, Projection: newGraph(), FS: fs, Dir: "data"}
 		if _, err := snapshot.Restore(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		if over = crashed == nil; over {
-			crashed = fs.CrashClone(vfs.CrashCloneCfg{})
-		} else {
+
+		// Repeat the restore after the power cut. Without one, cut the power now.
+		isCut = crashed != nil
+		if isCut {
 			o.FS = crashed
 			if _, err := snapshot.Restore(t.Context(), o); err != nil {
-				t.Fatalf("after a power cut at operation %d: %v", at, err)
+				t.Fatalf("restore after a power cut at operation %d: got %v, expected no error", cutAt, err)
 			}
+		} else {
+			crashed = fs.CrashClone(vfs.CrashCloneCfg{})
 		}
 
 		s := conformance.Open(t, crashed, newGraph(), store.Bounds{})
-		conformance.RowsOf(t, s).MustEqual(t, want, "after a power cut at operation %d", at)
+		conformance.RowsOf(t, s).MustEqual(t, want, "after a power cut at operation %d", cutAt)
 		conformance.Close(t, s)
 	}
 }
 
 func TestDrillReadsAllRowsAndLeavesNothing(t *testing.T) {
 	b := bucketWithSnapshot(t)
-	envs := follows(600)
+	envs := makeFollows(600)
 	fs := vfs.NewMem()
 	o := snapshot.DrillOptions{RestoreOptions: snapshot.RestoreOptions{Bucket: b, Projection: newGraph(), FS: fs, Dir: "drill"}}
-	rows := uint64(len(conformance.Straight(t, newGraph(), follows(400))))
+	wantRows := uint64(len(conformance.Straight(t, newGraph(), makeFollows(400))))
 
 	t.Run("without a log", func(t *testing.T) {
 		d, err := snapshot.Drill(t.Context(), o)
-		if err != nil || d.Rows != rows || d.Download <= 0 || d.Open <= 0 || d.Read <= 0 || d.ToSeq != 0 {
-			t.Errorf("got %+v and %v, expected %d rows, durations, and no sequence that was folded to", d, err, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Rows != wantRows || d.ToSeq != 0 {
+			t.Errorf("got %d rows, folded up to %d, expected %d rows and nothing folded", d.Rows, d.ToSeq, wantRows)
+		}
+		if d.Download <= 0 || d.Open <= 0 || d.Read <= 0 {
+			t.Errorf("got the durations %v, %v and %v, expected more than 0 for the download, the opening and the reading",
+				d.Download, d.Open, d.Read)
 		}
 		t.Log(d)
 	})
@@ -226,20 +250,21 @@ func TestDrillReadsAllRowsAndLeavesNothing(t *testing.T) {
 		}
 	})
 	t.Run("damaged snapshot", func(t *testing.T) {
-		o, bad := o, b.clone()
-		o.Bucket = bad
-		for _, name := range bad.objectNames("snapshot-files/") {
-			if data := bad.objects[name].data; len(data) > 1000 {
-				bad.objects[name] = object{data: append([]byte{data[0] ^ 1}, data[1:]...)}
+		damaged := b.clone()
+		for _, name := range damaged.objectNames("snapshot-files/") {
+			if data := damaged.objects[name].data; len(data) > 1000 {
+				damaged.objects[name] = object{data: append([]byte{data[0] ^ 1}, data[1:]...)}
 			}
 		}
+		o := o
+		o.Bucket = damaged
 
 		if _, err := snapshot.Drill(t.Context(), o); !errors.Is(err, snapshot.ErrDamaged) {
 			t.Errorf("got %v, expected ErrDamaged", err)
 		}
 	})
 
-	if left, _ := fs.List("drill"); len(left) > 0 {
-		t.Errorf("expected an empty directory, got %v", left)
+	if names, _ := fs.List("drill"); len(names) > 0 {
+		t.Errorf("got the files %v after the drills, expected an empty directory", names)
 	}
 }

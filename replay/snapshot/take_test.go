@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
@@ -26,17 +27,18 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 	n := newTestProcess(t, b, all.All(all.Settings{})...)
 	envs := makeLog(histories.FixedPlays(0, 800))
 	const snapshots = 4
-	var folding errgroup.Group
+	partLength := len(envs) / snapshots
 
-	// Each store folds a part of the log whenever its gate is opened.
-	gates := make([]chan struct{}, len(n.stores))
+	// Each store folds a part of the log whenever it receives a value.
+	var folding errgroup.Group
+	foldPart := make([]chan struct{}, len(n.stores))
 	for i, s := range n.stores {
-		gate := make(chan struct{})
-		gates[i] = gate
+		mayFold := make(chan struct{})
+		foldPart[i] = mayFold
 		folding.Go(func() error {
 			for i := range envs {
-				if i%(len(envs)/snapshots) == 0 {
-					<-gate
+				if i%partLength == 0 {
+					<-mayFold
 				}
 				if err := s.Fold(envs[i : i+1]); err != nil {
 					return err
@@ -47,28 +49,33 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 	}
 
 	for i := range snapshots {
-		for _, gate := range gates {
-			gate <- struct{}{}
+		for _, mayFold := range foldPart {
+			mayFold <- struct{}{}
 		}
-		for _, s := range n.stores { // so that there is something to take
-			if err := s.WaitFor(t.Context(), envs[i*(len(envs)/snapshots)].Seq()); err != nil {
+
+		// Wait for the first envelope of the part, so that there is something to take. The others
+		// are folded while the snapshot is taken.
+		for _, s := range n.stores {
+			if err := s.WaitFor(t.Context(), envs[i*partLength].Seq()); err != nil {
 				t.Fatal(err)
 			}
 		}
 
 		var p replay.Progress
-		r, err := n.keeper.Take(t.Context(), fmt.Sprintf("s%d", i), nil, &p)
+		r, err := n.scheduler.Take(t.Context(), fmt.Sprintf("s%d", i), nil, &p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(r)
 		bytes, _ := r.Bytes()
-		if at := p.Now(); at.Unit != "bytes" || at.Done != at.Total || at.Done != uint64(bytes) || at.Done == 0 {
-			t.Errorf("got %+v, expected %d bytes, all done", at, bytes)
+		got := p.Now()
+		if got.Unit != "bytes" || got.Done != got.Total || got.Done != uint64(bytes) || got.Done == 0 {
+			t.Errorf("got the progress %+v, expected that all %d bytes are done, and at least one", got, bytes)
 		}
 	}
-	for _, gate := range gates {
-		close(gate)
+
+	for _, mayFold := range foldPart {
+		close(mayFold)
 	}
 	if err := folding.Wait(); err != nil {
 		t.Fatal(err)
@@ -85,19 +92,23 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
-	envs := follows(2000)
+	envs := makeFollows(2000)
 	n.fold(t, envs[:len(envs)-10])
-	_, first := n.take(t, "first").Bytes()
+	_, firstUploaded := n.mustTake(t, "first").Bytes()
+	if firstUploaded == 0 {
+		t.Error("the first snapshot uploaded 0 bytes, expected some")
+	}
+
 	n.fold(t, envs[len(envs)-10:])
-	all, second := n.take(t, "second").Bytes()
-	if second == 0 || second >= all || first == 0 {
-		t.Errorf("got %d bytes first and then %d of %d, expected some and then a part", first, second, all)
+	secondSize, secondUploaded := n.mustTake(t, "second").Bytes()
+	if secondUploaded == 0 || secondUploaded >= secondSize {
+		t.Errorf("the second snapshot uploaded %d of %d bytes, expected some but not all", secondUploaded, secondSize)
 	}
 
 	// The compactions that the fold has begun write further files. When they have ended, nothing is
 	// uploaded any more.
 	for i := 0; ; i++ {
-		_, more := n.take(t, fmt.Sprintf("again-%d", i)).Bytes()
+		_, more := n.mustTake(t, fmt.Sprintf("again-%d", i)).Bytes()
 		if more == 0 {
 			break
 		}
@@ -112,7 +123,7 @@ func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
 func TestEmptyStoresAreSkipped(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
-	if r := n.take(t, "first"); len(r.Taken) > 0 || len(b.objectNames("")) > 0 {
+	if r := n.mustTake(t, "first"); len(r.Taken) > 0 || len(b.objectNames("")) > 0 {
 		t.Errorf("got %v and the objects %v, expected neither", r, b.objectNames(""))
 	}
 }
@@ -121,78 +132,89 @@ func TestEmptyStoresAreSkipped(t *testing.T) {
 // crashes there. The previous snapshot can still be restored, a later one can be taken, and pruning
 // leaves no garbage.
 func TestCrashAtEveryOperation(t *testing.T) {
-	envs := follows(300)
-	for name, out := range map[string]outcome{"before": undone, "after": unknown} {
+	envs := makeFollows(300)
+	for name, failure := range map[string]outcome{"before": failsBefore, "after": failsAfter} {
 		t.Run(name, func(t *testing.T) {
-			for at, over := 0, false; !over; at++ {
+			// Crash one operation later each time, until there is no such operation.
+			isCrashed := true
+			for crashAt := 0; isCrashed; crashAt++ {
 				synctest.Test(t, func(t *testing.T) {
-					over = checkCrashAt(t, at, out, envs)
+					isCrashed = checkCrashAt(t, crashAt, failure, envs)
 				})
 			}
 		})
 	}
 }
 
-// checkCrashAt crashes at one operation while a snapshot is taken, and checks what is left. over
-// reports that there are fewer operations.
-func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over bool) {
+// checkCrashAt crashes at one operation while a snapshot is taken, and checks what is in the bucket
+// then. It returns false if the snapshot was taken with fewer operations.
+func checkCrashAt(t *testing.T, crashAt int, failure outcome, envs []*events.Envelope) (isCrashed bool) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
 	n.fold(t, envs[:200])
-	n.take(t, "previous")
-	previous := b.clone()
+	n.mustTake(t, "previous")
+	beforeCrash := b.clone()
 	n.fold(t, envs[200:])
 
-	b.n = 0
-	over = true
-	b.fault = func(i int, _, _ string) outcome {
+	// After the crash, the process performs no operation any more.
+	b.operations = 0
+	b.outcomeOf = func(number int, _, _ string) outcome {
 		switch {
-		case i < at:
-			return done
-		case i == at:
-			over = false
-			return out
+		case number < crashAt:
+			return success
+		case number == crashAt:
+			isCrashed = true
+			return failure
 		}
-		return undone
+		return failsBefore
 	}
-	_, err := n.keeper.Take(t.Context(), "latter", nil, nil)
-	if (err == nil) != over {
-		t.Fatalf("operation %d: got %v, expected a failure unless there is no such operation", at, err)
+	_, err := n.scheduler.Take(t.Context(), "latter", nil, nil)
+	if (err != nil) != isCrashed {
+		t.Fatalf("crash at operation %d: got %v, expected a failure unless there are fewer operations", crashAt, err)
 	}
 
 	// Another process finds the bucket as it is now.
 	crashed := b.clone()
 	mustRestore(t, crashed, "previous", newGraph, envs)
 	mustRestore(t, crashed, "", newGraph, envs)
-	if list, err := snapshot.List(t.Context(), crashed); err != nil || slices.ContainsFunc(list, func(l snapshot.ListedSnapshot) bool { return l.Err != nil }) {
-		t.Errorf("operation %d: got the snapshots %v, %v, expected that all can be read", at, list, err)
+	list, err := snapshot.List(t.Context(), crashed)
+	if err != nil {
+		t.Errorf("crash at operation %d: got %v for the list of snapshots, expected no error", crashAt, err)
+	}
+	for _, l := range list {
+		if l.Err != nil {
+			t.Errorf("crash at operation %d: got %v for the snapshot %s, expected that it can be read", crashAt, l.Err, l.Snapshot)
+		}
 	}
 
 	// The claim that the crashed process may have left expires.
 	<-time.After(time.Hour)
 	pruned, err := snapshot.Prune(t.Context(), crashed, 0)
 	if err != nil {
-		t.Fatalf("operation %d: %v", at, err)
+		t.Fatalf("crash at operation %d: got %v from Prune, expected no error", crashAt, err)
 	}
 	if len(pruned.Snapshots) > 0 {
-		t.Errorf("operation %d: got removed snapshots %v, expected none", at, pruned.Snapshots)
+		t.Errorf("crash at operation %d: Prune removed the snapshots %v, expected none", crashAt, pruned.Snapshots)
 	}
 
-	want := previous.objectNames("")
+	// Prune has removed files that no manifest names. If the new snapshot has its manifest, all of
+	// its files are there.
+	want := beforeCrash.objectNames("")
 	if len(crashed.objectNames("snapshots/latter/")) > 0 {
 		mustRestore(t, crashed, "latter", newGraph, envs)
 		want = b.objectNames("snapshot")
 		want = slices.DeleteFunc(want, func(name string) bool { return strings.HasPrefix(name, "snapshot-claims/") })
 	}
-	if left := crashed.objectNames(""); !slices.Equal(left, want) {
-		t.Errorf("operation %d: got the objects\n%q, expected\n%q", at, left, want)
+	if diff := cmp.Diff(want, crashed.objectNames("")); diff != "" {
+		t.Errorf("crash at operation %d: objects after Prune (-want +got):\n%s", crashAt, diff)
 	}
 
-	again := newTestProcess(t, crashed, newGraph())
-	again.fold(t, envs)
-	again.take(t, "again")
+	// The other process can take snapshots.
+	other := newTestProcess(t, crashed, newGraph())
+	other.fold(t, envs)
+	other.mustTake(t, "again")
 	mustRestore(t, crashed, "", newGraph, envs)
-	return over
+	return isCrashed
 }
 
 // Of two processes with one bucket, only one takes a snapshot at a time.
@@ -200,28 +222,32 @@ func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBucket()
 		n := newTestProcess(t, b, newGraph())
-		n.fold(t, follows(100))
+		n.fold(t, makeFollows(100))
 
 		// While the first snapshot uploads its first file, try to prune, and to take another one.
 		attempts := 0
 		concurrent := make(chan error)
-		b.fault = func(_ int, op, name string) outcome {
+		b.outcomeOf = func(_ int, op, name string) outcome {
 			if op != "put" || !strings.HasPrefix(name, "snapshot-files/") || attempts > 0 {
-				return done
+				return success
 			}
 			attempts++
-			other := &memoryBucket{objects: b.objects} // another lock, because b's is held here
-			if _, err := snapshot.Prune(t.Context(), other, 0); !errors.Is(err, snapshot.ErrBusy) {
+
+			// Prune through another bucket with the same objects, because the lock of b is held here.
+			sameObjects := &memoryBucket{objects: b.objects}
+			if _, err := snapshot.Prune(t.Context(), sameObjects, 0); !errors.Is(err, snapshot.ErrBusy) {
 				t.Errorf("pruning during a snapshot: got %v, expected %v", err, snapshot.ErrBusy)
 			}
+
+			// After Wait, the other snapshot waits for the first one.
 			go func() {
-				_, err := n.keeper.Take(t.Context(), "beside", nil, nil)
+				_, err := n.scheduler.Take(t.Context(), "beside", nil, nil)
 				concurrent <- err
 			}()
-			synctest.Wait() // the other snapshot waits for the first one now
-			return done
+			synctest.Wait()
+			return success
 		}
-		n.take(t, "first")
+		n.mustTake(t, "first")
 		if err := <-concurrent; err != nil {
 			t.Errorf("the other snapshot: got %v, expected that it is taken after the first one", err)
 		}
@@ -230,12 +256,18 @@ func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 		if err := b.Put(t.Context(), "snapshot-claims/left", strings.NewReader("x"), 1); err != nil {
 			t.Fatal(err)
 		}
-		n.take(t, "later")
-		if list := b.objectNames("snapshots/"); len(list) != 3 || n.keeper.Stats().Failed != 0 {
-			t.Errorf("got the snapshots %v and %d failures, expected 3 and none", list, n.keeper.Stats().Failed)
+		n.mustTake(t, "later")
+		if list := b.objectNames("snapshots/"); len(list) != 3 {
+			t.Errorf("got the snapshots %v, expected 3", list)
 		}
-		if attempts == 0 || len(b.objectNames("snapshot-claims/")) > 0 {
-			t.Errorf("got %d attempts and the claims %v, expected some attempts and no claim", attempts, b.objectNames("snapshot-claims/"))
+		if failed := n.scheduler.Stats().Failed; failed != 0 {
+			t.Errorf("got %d failures, expected none", failed)
+		}
+		if attempts == 0 {
+			t.Error("the first snapshot uploaded no file, expected some")
+		}
+		if claims := b.objectNames("snapshot-claims/"); len(claims) > 0 {
+			t.Errorf("got the claims %v, expected none", claims)
 		}
 	})
 }
@@ -245,29 +277,36 @@ func TestLostClaimStopsTaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBucket()
 		n := newTestProcess(t, b, newGraph())
-		n.fold(t, follows(100))
-		began := time.Now()
+		n.fold(t, makeFollows(100))
+
+		// The first claim is written, and cannot be renewed.
 		claims := 0
-		b.fault = func(_ int, op, name string) outcome {
+		b.outcomeOf = func(_ int, op, name string) outcome {
 			if op != "put" || !strings.HasPrefix(name, "snapshot-claims/") {
-				return done
+				return success
 			}
 			claims++
 			if claims > 1 {
-				return undone
+				return failsBefore
 			}
-			return done
+			return success
 		}
-		slow := &stalledBucket{memoryBucket: b}
-		n = &testProcess{fs: n.fs, stores: n.stores, keeper: snapshot.New(snapshot.Options{
-			Bucket: slow, FS: n.fs, Scratch: "data/snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{n.stores[0]} },
-		})}
-		_, err := n.keeper.Take(t.Context(), "lost", nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "claim") || time.Since(began) > 3*time.Minute {
-			t.Errorf("got %v after %v, expected that the claim was lost before it expires", err, time.Since(began))
+
+		// The upload of a file does not end.
+		began := time.Now()
+		scheduler := snapshot.New(snapshot.Options{
+			Bucket: &stalledBucket{memoryBucket: b}, FS: n.fs, Scratch: "data/snapshots",
+			Stores: func() []snapshot.Store { return []snapshot.Store{n.stores[0]} },
+		})
+		_, err := scheduler.Take(t.Context(), "lost", nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "claim") {
+			t.Errorf("got %v, expected an error about the claim", err)
 		}
-		if left := b.objectNames("snapshots/"); len(left) > 0 {
-			t.Errorf("got the snapshots %v, expected none", left)
+		if took := time.Since(began); took > 3*time.Minute {
+			t.Errorf("the snapshot ended after %v, expected at most 3m, before the claim expires", took)
+		}
+		if names := b.objectNames("snapshots/"); len(names) > 0 {
+			t.Errorf("got the snapshots %v, expected none", names)
 		}
 	})
 }
@@ -287,32 +326,36 @@ func (s *stalledBucket) Put(ctx context.Context, name string, r io.Reader, size 
 func TestInvalidSnapshotRequestIsRefused(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
-	n.fold(t, follows(100))
-	n.take(t, "first")
+	n.fold(t, makeFollows(100))
+	n.mustTake(t, "first")
+
 	for name, c := range map[string]struct {
-		name string
-		of   []string
-		want string
+		name        string
+		projections []string // nil means all
+		want        string
 	}{
 		"the name of another": {name: "first", want: snapshot.ErrExists.Error()},
 		"no name":             {name: "../x", want: snapshot.ErrName.Error()},
-		"no projection":       {name: "second", of: []string{"none"}, want: `no projection "none"`},
+		"no projection":       {name: "second", projections: []string{"none"}, want: `no projection "none"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := b.objectNames("")
-			_, err := n.keeper.Take(t.Context(), c.name, c.of, nil)
+			_, err := n.scheduler.Take(t.Context(), c.name, c.projections, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, expected an error with %q", err, c.want)
 			}
-			if after := b.objectNames(""); !slices.Equal(before, after) {
-				t.Errorf("got the objects %v, expected %v", after, before)
+			if diff := cmp.Diff(before, b.objectNames("")); diff != "" {
+				t.Errorf("objects of the bucket (-before +after):\n%s", diff)
 			}
 		})
 	}
-	if s := n.keeper.Stats(); s.Taken != 1 || s.Failed != 3 || s.Error == nil {
-		t.Errorf("got %+v, expected 1 taken and 3 failed", s)
+
+	if s := n.scheduler.Stats(); s.Taken != 1 || s.Failed != 3 || s.Error == nil {
+		t.Errorf("got %+v, expected 1 taken snapshot, 3 failures and the last error", s)
 	}
-	if _, err := n.keeper.Take(t.Context(), "second", []string{"graph", "graph"}, nil); err != nil {
-		t.Error(err)
+
+	// A projection may be named twice.
+	if _, err := n.scheduler.Take(t.Context(), "second", []string{"graph", "graph"}, nil); err != nil {
+		t.Errorf("snapshot of a projection that is named twice: got %v, expected no error", err)
 	}
 }
