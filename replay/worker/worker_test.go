@@ -62,9 +62,10 @@ func beginBuild(
 	}
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("close the build: got %v, expected no error", err)
 		}
 	})
+
 	if err := b.Add(envs); err != nil {
 		t.Fatal(err)
 	}
@@ -79,27 +80,27 @@ func beginBuild(
 // progress and its number of rows are right, too.
 func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	envs := memlog.NewWorld(1, 150).Envelopes(600)
-	everyone := events.AllPartitions()
-	some := events.Partitions{0xff00ff00, 3}
+	allPartitions := events.AllPartitions()
+	somePartitions := events.Partitions{0xff00ff00, 3}
 	for n, newProjection := range slices.Repeat(all.Constructors(settings()), 2) {
-		held := &everyone
+		held := &allPartitions
 		if n < len(all.Constructors(settings())) {
-			held = &some
+			held = &somePartitions
 		}
 		t.Run(fmt.Sprint(newProjection().Name(), " of ", held.Len()), func(t *testing.T) {
 			dir := t.TempDir()
 			h := beginBuild(t, dir, newProjection, held, envs)
-			folded, written := replay.PhaseProgress{}, replay.PhaseProgress{}
 			wantEvents := int64(0)
 			for _, part := range h.Parts {
 				wantEvents += part.Events
 			}
 
-			rows, err := command().Finish(t.Context(), h, 0, func(at replay.PhaseProgress) error {
-				if at.Phase == replay.Folding {
-					folded = at
+			var folded, written replay.PhaseProgress
+			rows, err := command().Finish(t.Context(), h, 0, func(progress replay.PhaseProgress) error {
+				if progress.Phase == replay.Folding {
+					folded = progress
 				} else {
-					written = at
+					written = progress
 				}
 				return nil
 			})
@@ -107,8 +108,9 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if want := (replay.PhaseProgress{Phase: replay.Folding, Unit: "events", Done: uint64(wantEvents)}); folded != want {
-				t.Errorf("folding: got %+v, expected %+v", folded, want)
+			wantFolded := replay.PhaseProgress{Phase: replay.Folding, Unit: "events", Done: uint64(wantEvents)}
+			if folded != wantFolded {
+				t.Errorf("folding: got %+v, expected %+v", folded, wantFolded)
 			}
 			if written.Done != written.Total {
 				t.Errorf("writing: got %+v, expected that all rows are written", written)
@@ -154,7 +156,7 @@ func TestWorkerEndsWithItsContextOrReport(t *testing.T) {
 // Whatever a worker cannot do becomes the error of the build.
 func TestFailureOfAWorkerFailsTheBuild(t *testing.T) {
 	h := beginBuild(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
-	nothing := func(replay.PhaseProgress) error { return nil }
+	ignoreProgress := func(replay.PhaseProgress) error { return nil }
 
 	otherVersion := *h
 	otherVersion.Version++
@@ -163,21 +165,28 @@ func TestFailureOfAWorkerFailsTheBuild(t *testing.T) {
 	missing := command()
 	missing.Path += "-missing"
 	killed := command()
-	killed.Path, killed.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
+	killed.Path = "/bin/sh"
+	killed.Args = []string{"sh", "-c", "kill -9 $$"}
+
 	for _, tc := range []struct {
-		name    string
-		command *worker.Command
-		build   *build.Handover
-		isWant  func(error) bool
+		name     string
+		command  *worker.Command
+		build    *build.Handover
+		wantErr  error  // nil means any
+		wantText string // in the error
 	}{
-		{"another version", command(), &otherVersion, func(err error) bool { return err != nil && strings.Contains(err.Error(), "of version") }},
-		{"no files", command(), &otherDir, func(err error) bool { return err != nil && strings.Contains(err.Error(), "elsewhere") }},
-		{"no program", missing, h, func(err error) bool { return errors.Is(err, os.ErrNotExist) }},
-		{"killed", killed, h, func(err error) bool { return err != nil && strings.Contains(err.Error(), "ended before") }},
+		{name: "another version", command: command(), build: &otherVersion, wantText: "of version"},
+		{name: "no files", command: command(), build: &otherDir, wantText: "elsewhere"},
+		{name: "no program", command: missing, build: h, wantErr: os.ErrNotExist},
+		{name: "killed", command: killed, build: h, wantText: "ended before"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := tc.command.Finish(t.Context(), tc.build, 0, nothing); !tc.isWant(err) {
-				t.Errorf("got error %v, expected one that says why", err)
+			_, err := tc.command.Finish(t.Context(), tc.build, 0, ignoreProgress)
+			if err == nil || !strings.Contains(err.Error(), tc.wantText) {
+				t.Errorf("got the error %v, expected one with %q", err, tc.wantText)
+			}
+			if tc.wantErr != nil && !errors.Is(err, tc.wantErr) {
+				t.Errorf("got the error %v, expected %v", err, tc.wantErr)
 			}
 		})
 	}
