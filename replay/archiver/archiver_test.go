@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -194,13 +195,13 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if end := w.archive.End().Seq; end != 13 {
-			t.Errorf("after Now up to 13 the archive ends at %d", end)
+			t.Errorf("after ArchiveNow up to 13, the archive ends at %d, expected 13", end)
 		}
 		if h := w.head(); h.First != 7 && h.First != 8 {
 			t.Errorf("after 65 minutes with a retention of 30 the stream begins at %d, expected 7 or 8", h.First)
 		}
-		if got := w.readEvents(13); !reflect.DeepEqual(got, want) {
-			t.Errorf("read from archive and stream, the events are\n%+v, expected\n%+v", got, want)
+		if diff := cmp.Diff(want, w.readEvents(13)); diff != "" {
+			t.Errorf("events that are read from archive and stream differ (-want +got):\n%s", diff)
 		}
 		if st := a.Status(); !st.Running || st.Waiting != 0 || st.Err != nil || st.Trimmed == 0 {
 			t.Errorf("got status %+v, expected a running archiver that has trimmed and has nothing to do", st)
@@ -210,7 +211,7 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 			t.Error(err)
 		}
 		if err := a.ArchiveNow(t.Context(), 13); !errors.Is(err, ErrNotRunning) {
-			t.Errorf("after the archiver ended, Now returned %v, expected ErrNotRunning", err)
+			t.Errorf("after the archiver ended, ArchiveNow returned %v, expected ErrNotRunning", err)
 		}
 		w.stop()
 
@@ -219,9 +220,11 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		_, stop = w.startArchiver(o)
 		w.publish(2, 5*time.Minute)
 		letTimePass(15 * time.Minute)
-		if got := w.readEvents(15); !reflect.DeepEqual(got[:13], want) || w.archive.End().Seq != 15 {
-			t.Errorf("after a restart the archive ends at %d, expected 15, and the first events equal: %v",
-				w.archive.End().Seq, reflect.DeepEqual(got[:13], want))
+		if diff := cmp.Diff(want, w.readEvents(15)[:13]); diff != "" {
+			t.Errorf("after a restart, the first 13 envelopes differ (-want +got):\n%s", diff)
+		}
+		if end := w.archive.End().Seq; end != 15 {
+			t.Errorf("after a restart, the archive ends at %d, expected 15", end)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -250,17 +253,17 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := envs[0].Cursor
+		cursor30 := envs[0].Cursor
 
 		for _, c := range []struct {
 			retention time.Duration
-			cursors   []events.Cursor
-			first     uint64
+			cursors   []events.Cursor // of the stores of this process
+			wantFirst uint64          // where the stream begins; 0 means one horizon before the end of the archive
 		}{
-			{-1, nil, 1},
-			{time.Hour, []events.Cursor{at, {}}, at.WarmSeq},
-			{time.Hour, nil, 50},
-			{time.Nanosecond, nil, w.archive.End().WarmSeq},
+			{retention: -1, wantFirst: 1},
+			{retention: time.Hour, cursors: []events.Cursor{cursor30, {}}, wantFirst: cursor30.WarmSeq},
+			{retention: time.Hour, wantFirst: 50},
+			{retention: time.Nanosecond, wantFirst: 0},
 		} {
 			a, stop := w.startArchiver(Options{Retention: c.retention, Cursors: func() []events.Cursor { return c.cursors }})
 			synctest.Wait()
@@ -268,12 +271,13 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			// The last case was made before anything was archived.
-			if c.first == 0 {
-				c.first = w.archive.End().WarmSeq
+			wantFirst := c.wantFirst
+			if wantFirst == 0 {
+				wantFirst = w.archive.End().WarmSeq
 			}
-			if got := w.head().First; got+2 < c.first || got > c.first {
-				t.Errorf("retention %v, cursors %v: the stream begins at %d, expected %d or up to 2 before it", c.retention, c.cursors, got, c.first)
+			if got := w.head().First; got+2 < wantFirst || got > wantFirst {
+				t.Errorf("retention %v, cursors %v: the stream begins at %d, expected %d or up to 2 before it",
+					c.retention, c.cursors, got, wantFirst)
 			}
 
 			if err := stop(); err != nil {
@@ -286,13 +290,13 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 // failingBucket is a bucket whose writes fail for a while.
 type failingBucket struct {
 	bucket.Bucket
-	left atomic.Int64
+	failuresLeft atomic.Int64
 }
 
 var errNoBucket = errors.New("the bucket cannot be reached")
 
 func (f *failingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
-	if f.left.Add(-1) >= 0 {
+	if f.failuresLeft.Add(-1) >= 0 {
 		return errNoBucket
 	}
 	return f.Bucket.Put(ctx, name, r, size)
@@ -311,7 +315,7 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
 
-		f.left.Store(10)
+		f.failuresLeft.Store(10)
 		w.publish(30, 5*time.Minute)
 		a, stop := w.startArchiver(Options{Retention: time.Nanosecond, SegmentAge: time.Nanosecond})
 		letTimePass(10 * time.Second)
@@ -319,7 +323,8 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 			t.Errorf("during the outage, got status %+v, expected errNoBucket and not running", st)
 		}
 		if h := w.head(); h.First != 1 || w.archive.End().Seq != 0 {
-			t.Errorf("during the outage, the archive ends at %d and the stream begins at %d, expected 0 and 1", w.archive.End().Seq, h.First)
+			t.Errorf("during the outage, the archive ends at %d and the stream begins at %d, expected 0 and 1",
+				w.archive.End().Seq, h.First)
 		}
 
 		letTimePass(8 * time.Minute)
@@ -347,7 +352,7 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
 
-		f.left.Store(1 << 40)
+		f.failuresLeft.Store(1 << 40)
 		w.publish(3, time.Second)
 		a, stop := w.startArchiver(Options{SegmentAge: 5 * time.Minute})
 		letTimePass(6 * time.Minute)
@@ -362,10 +367,10 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 			letTimePass(30 * time.Second)
 		}
 		if !running {
-			t.Error("the archiver did not try again")
+			t.Error("the archiver ran at none of 40 moments in 20 minutes, expected that it tries again")
 		}
 
-		f.left.Store(0)
+		f.failuresLeft.Store(0)
 		letTimePass(10 * time.Minute)
 		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 3 {
 			t.Errorf("expected no error and an archive up to 3, got %+v and %d", st, w.archive.End().Seq)

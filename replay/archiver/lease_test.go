@@ -14,9 +14,10 @@ import (
 func TestDamagedManifestEndsWaitForLease(t *testing.T) {
 	reloadDamaged := func(context.Context) error { return archive.ErrDamaged }
 	archiveNothing := func(context.Context) error {
-		t.Error("it archives although the manifest is damaged")
+		t.Error("the archiver archives, expected that it ends because the manifest is damaged")
 		return nil
 	}
+
 	for name, waitForLease := range map[string]func(context.Context, func(context.Context) error) error{
 		"another process keeps the lease": func(ctx context.Context, _ func(context.Context) error) error {
 			<-ctx.Done()

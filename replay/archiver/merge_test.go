@@ -5,11 +5,12 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events/bucket"
 )
@@ -23,61 +24,82 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &hidingBucket{Bucket: b}
-		w := openLog(t, dir, f)
+		hiding := &hidingBucket{Bucket: b}
+		w := openLog(t, dir, hiding)
 		defer func() { w.stop() }()
 		a, stop := w.startArchiver(Options{SegmentAge: time.Minute, Retention: time.Nanosecond})
-		segments := func() (n int) {
+
+		countSegments := func() (n int) {
 			for _, c := range w.archive.Info().Classes {
 				n += c.Segments
 			}
 			return n
 		}
-		files := func() int {
+		countFiles := func() int {
 			objects, err := b.List(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			return len(objects)
 		}
-		published, largest := 0, 0
-		for largest <= segments() { // until some are merged
-			largest = segments()
+
+		// Publish until the number of segments falls, because some were merged.
+		published := 0
+		mostSegments := 0
+		for mostSegments <= countSegments() {
+			mostSegments = countSegments()
 			w.publish(1, 5*time.Minute)
 			letTimePass(2 * time.Minute)
 			published++
 		}
-		if n, end := segments(), w.archive.End().Seq; int(end) != published || n > 8 || published < 8 || published > 40 {
-			t.Errorf("%d files up to sequence %d of %d", n, end, published)
+		if published < 8 || published > 40 {
+			t.Errorf("segments were merged after %d envelopes, expected 8 to 40", published)
+		}
+		if end := w.archive.End().Seq; int(end) != published {
+			t.Errorf("the archive ends at sequence %d, expected %d", end, published)
+		}
+		if n := countSegments(); n > 8 {
+			t.Errorf("got %d segments after merging, expected at most 8", n)
 		}
 		want := w.readEvents(uint64(published))
-		if n, kept := segments(), files(); kept < n+largest-8 {
-			t.Errorf("%d files are kept of %d: those that were merged are removed at once", kept, n)
+
+		// Merged files stay for a while, for readers that do not know of the merge.
+		if segments, files := countSegments(), countFiles(); files < segments+mostSegments-8 {
+			t.Errorf("right after the merge of %d segments: got %d files for %d segments, expected at least %d",
+				mostSegments, files, segments, segments+mostSegments-8)
 		}
 		letTimePass(keepMergedFor + 2*pollInterval)
 		const others = 6 // the manifest and the event ids of the horizon
-		if n, kept := segments(), files(); kept > n+others {
-			t.Errorf("%d files are kept of %d", kept, n)
+		if segments, files := countSegments(), countFiles(); files > segments+others {
+			t.Errorf("%v after the merge: got %d files for %d segments, expected at most %d",
+				keepMergedFor, files, segments, segments+others)
 		}
-		if got := w.readEvents(uint64(published)); !reflect.DeepEqual(got, want) {
-			t.Errorf("through merged segments the log is\n%+v, was\n%+v", got, want)
+		if diff := cmp.Diff(want, w.readEvents(uint64(published))); diff != "" {
+			t.Errorf("the log differs after the merged files were removed (-before +after):\n%s", diff)
 		}
 		if err := w.archive.Check(t.Context(), nil); err != nil {
-			t.Error(err)
+			t.Errorf("check of the archive: got %v, expected no error", err)
 		}
 
 		// A segment that cannot be read stops merging, not archiving.
-		before := segments()
-		f.hideObjects("archive/facts-")
+		segmentsBefore := countSegments()
+		hiding.hideObjects("archive/facts-")
 		w.publish(30, 5*time.Minute)
 		letTimePass(2 * time.Minute)
-		if st := a.Status(); !st.Running || st.Err != nil || int(w.archive.End().Seq) != published+30 || segments() != before+60 {
-			t.Errorf("%+v, %d files up to sequence %d, were %d", st, segments(), w.archive.End().Seq, before)
+		if status := a.Status(); !status.Running || status.Err != nil {
+			t.Errorf("while segments cannot be read: got status %+v, expected a running archiver without an error", status)
 		}
-		f.hideObjects("")
+		if end := w.archive.End().Seq; int(end) != published+30 {
+			t.Errorf("while segments cannot be read: the archive ends at sequence %d, expected %d", end, published+30)
+		}
+		if n := countSegments(); n != segmentsBefore+60 {
+			t.Errorf("while segments cannot be read: got %d segments, expected %d", n, segmentsBefore+60)
+		}
+
+		hiding.hideObjects("")
 		letTimePass(mergeRetryDelay + 2*pollInterval)
-		if n := segments(); n > before+32 {
-			t.Errorf("%d files, were %d", n, before)
+		if n := countSegments(); n > segmentsBefore+32 {
+			t.Errorf("when segments can be read again: got %d segments, expected at most %d", n, segmentsBefore+32)
 		}
 		if err := errors.Join(stop(), w.archive.Check(t.Context(), nil)); err != nil {
 			t.Error(err)
@@ -85,36 +107,37 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 	})
 }
 
-// hidingBucket is a bucket that hides some objects that are older than a minute.
+// hidingBucket is a bucket that hides the objects with a prefix that are older than a minute.
 type hidingBucket struct {
 	bucket.Bucket
 
-	mu      sync.Mutex
-	prefix  string
-	written map[string]time.Time
+	mu        sync.Mutex
+	prefix    string // the prefix of hidden objects; empty hides none
+	writtenAt map[string]time.Time
 }
 
-func (g *hidingBucket) hideObjects(prefix string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.prefix = prefix
+// hideObjects hides objects with this prefix from now on. An empty prefix hides none.
+func (b *hidingBucket) hideObjects(prefix string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prefix = prefix
 }
 
-func (g *hidingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.written == nil {
-		g.written = map[string]time.Time{}
+func (b *hidingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.writtenAt == nil {
+		b.writtenAt = map[string]time.Time{}
 	}
-	g.written[name] = time.Now()
-	return g.Bucket.Put(ctx, name, r, size)
+	b.writtenAt[name] = time.Now()
+	return b.Bucket.Put(ctx, name, r, size)
 }
 
-func (g *hidingBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.prefix != "" && strings.HasPrefix(name, g.prefix) && time.Since(g.written[name]) > time.Minute {
+func (b *hidingBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.prefix != "" && strings.HasPrefix(name, b.prefix) && time.Since(b.writtenAt[name]) > time.Minute {
 		return nil, bucket.ErrNotFound
 	}
-	return g.Bucket.Get(ctx, name, offset, length)
+	return b.Bucket.Get(ctx, name, offset, length)
 }

@@ -3,11 +3,12 @@ package archiver
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -15,9 +16,9 @@ import (
 // damageEventIDFiles damages all files of event ids in the archive.
 func (w *testLog) damageEventIDFiles() {
 	w.t.Helper()
-	n := 0
-	for _, what := range []string{"recent-*", "repeats-*"} {
-		names, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", what))
+	damaged := 0
+	for _, pattern := range []string{"recent-*", "repeats-*"} {
+		names, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", pattern))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -25,12 +26,12 @@ func (w *testLog) damageEventIDFiles() {
 			if err := os.WriteFile(name, []byte("harmed"), 0o600); err != nil {
 				w.t.Fatal(err)
 			}
-			n++
+			damaged++
 		}
 	}
 
-	if n == 0 {
-		w.t.Fatal("expected the archive to have files of event ids")
+	if damaged == 0 {
+		w.t.Fatal("the archive has no files of event ids, expected at least one")
 	}
 }
 
@@ -38,10 +39,14 @@ func (w *testLog) damageEventIDFiles() {
 // has the horizon before the end of the archive, no event can be accepted twice. Otherwise the
 // report says which events might be.
 func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
-	for name, test := range map[string]struct{ stream, archived, whole bool }{
-		"nothing left of the stream": {false, true, false},
-		"all of the stream":          {true, false, true},
-		"the stream, all archived":   {true, true, true},
+	for name, test := range map[string]struct {
+		hasStream    bool // the restore can read the stream
+		allArchived  bool // the archive has the last envelope
+		wantComplete bool // no event can be accepted twice after the restore
+	}{
+		"nothing left of the stream": {hasStream: false, allArchived: true, wantComplete: false},
+		"all of the stream":          {hasStream: true, allArchived: false, wantComplete: true},
+		"the stream, all archived":   {hasStream: true, allArchived: true, wantComplete: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -51,16 +56,16 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				// is archived or only in the stream.
 				w.publish(12, time.Minute)
 				w.publishFollow("x", "once")
-				if test.archived {
+				if test.allArchived {
 					w.publishFollow("y", "y")
-				}
-				w.archiveUpTo(14 - map[bool]uint64{false: 1}[test.archived])
-				if !test.archived {
+					w.archiveUpTo(14)
+				} else {
+					w.archiveUpTo(13)
 					w.publishFollow("y", "y")
 				}
 
-				at := w.cursors(14)[14]
-				repeats, err := w.log.RepeatsAt(t.Context(), at)
+				head := w.cursors(14)[14]
+				repeats, err := w.log.RepeatsAt(t.Context(), head)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -68,21 +73,25 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				w.damageEventIDFiles()
 				w.stop()
 				o := w.restoreOptions(nil)
-				if test.stream {
+				if test.hasStream {
 					o.Damaged = w.moveLogAway()
 				} else {
 					w.deleteLog()
 				}
 
 				r := mustRestore(t, o)
-				if r.Repeats == nil || r.Repeats.Complete != test.whole || len(r.Repeats.Damaged) == 0 || r.Head.Seq != 14 {
-					t.Fatalf("got %+v, expected a restored log up to 14, damaged files, and whether no event can be accepted twice: %v", r, test.whole)
+				if r.Head.Seq != 14 {
+					t.Fatalf("got a restored log up to %d, expected up to 14: %+v", r.Head.Seq, r)
 				}
-				if said := strings.Contains(r.String(), "is taken a second time"); said == test.whole {
-					t.Errorf("whether events can be accepted twice: expected %v, got the report %s", !test.whole, r)
+				if r.Repeats == nil || r.Repeats.Complete != test.wantComplete || len(r.Repeats.Damaged) == 0 {
+					t.Fatalf("got the event ids %+v, expected damaged files and Complete %v", r.Repeats, test.wantComplete)
 				}
-				if !test.whole && (r.Repeats.To != at.LastTime || r.Repeats.From >= at.LastTime) {
-					t.Errorf("got %+v, expected a period that ends with the archive", r.Repeats)
+				if warns := strings.Contains(r.String(), "is taken a second time"); warns == test.wantComplete {
+					t.Errorf("expected a warning that events can be accepted twice: %v; got the report\n%s", !test.wantComplete, r)
+				}
+				if !test.wantComplete && (r.Repeats.To != head.LastTime || r.Repeats.From >= head.LastTime) {
+					t.Errorf("got the unknown period %d to %d, expected one that ends with the archive at %d",
+						r.Repeats.From, r.Repeats.To, head.LastTime)
 				}
 
 				w = openLog(t, w.dir, nil)
@@ -90,13 +99,15 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				if err := w.archive.Check(t.Context(), nil); err != nil {
 					t.Error(err)
 				}
-				if kept, err := w.archive.Repeats(t.Context(), 2); err != nil || slices.Equal(kept, repeats) != test.whole {
-					t.Errorf("got the event ids %v and %v, expected equal to %v: %v", kept, err, repeats, test.whole)
+				if kept, err := w.archive.Repeats(t.Context(), 2); err != nil || slices.Equal(kept, repeats) != test.wantComplete {
+					t.Errorf("got the event ids %v and %v, expected equal to %v: %v", kept, err, repeats, test.wantComplete)
 				}
 
 				w.publishFollow("x", "once")
-				if got := w.readEvents(15)[14]; len(got.Events) == 0 != test.whole {
-					t.Errorf("after the event was published again, got %+v, expected that it is ignored: %v", got, test.whole)
+				got := w.readEvents(15)[14]
+				isIgnored := len(got.Events) == 0
+				if isIgnored != test.wantComplete {
+					t.Errorf("after the event was published again, got %+v, expected that it is ignored: %v", got, test.wantComplete)
 				}
 			})
 		})
@@ -114,13 +125,13 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 
 	o := w.restoreOptions(nil)
 	if healed, err := RecoverIDs(t.Context(), o.Bucket, o.Stream); healed != nil || err != nil {
-		t.Errorf("without damage, Heal returned %+v and %v, expected nothing", healed, err)
+		t.Errorf("without damage, RecoverIDs returned %+v and %v, expected nothing", healed, err)
 	}
 
 	before := w.archive.End()
 	w.damageEventIDFiles()
-	if x, err := CheckStream(t.Context(), o.Bucket, o.Stream); err != nil || x.Problem != nil {
-		t.Errorf("with damaged files of event ids, Examine returned %+v and %v, expected an undamaged log", x, err)
+	if check, err := CheckStream(t.Context(), o.Bucket, o.Stream); err != nil || check.Problem != nil {
+		t.Errorf("with damaged files of event ids, CheckStream returned %+v and %v, expected no problem", check, err)
 	}
 	healed, err := RecoverIDs(t.Context(), o.Bucket, o.Stream)
 	if err != nil || healed == nil || !healed.Complete || !strings.Contains(healed.String(), "nothing is taken twice") {
@@ -136,8 +147,15 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 		t.Error(err)
 	}
 	want, err := w.log.RepeatsAt(t.Context(), before)
-	if kept, kerr := w.archive.ReadRepeats(t.Context()); err != nil || kerr != nil || !slices.Equal(kept.Repeats, want) {
-		t.Errorf("got the event ids %v and %v, expected %v (%v)", kept, kerr, want, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := w.archive.ReadRepeats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(kept.Repeats, want) {
+		t.Errorf("got the event ids %v, expected %v", kept.Repeats, want)
 	}
 	if w.log.Epoch() != 1 || w.log.EpochStart() != (events.Cursor{Log: w.log.ID(), Epoch: 1}) {
 		t.Errorf("got epoch %d from %+v, expected the first epoch from its start", w.log.Epoch(), w.log.EpochStart())
@@ -162,9 +180,10 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		w.publishFollow("z", "z")
 		w.archiveUpTo(8)
 		w.publishFollow("z", "z")
-		whole, at := w.readEvents(9), w.cursors(9)
-		if whole[6].Repeats != 1 || whole[8].Repeats != 1 {
-			t.Fatalf("got %+v, expected that envelopes 7 and 9 repeat one event each", whole)
+		originalEvents := w.readEvents(9)
+		cursors := w.cursors(9)
+		if originalEvents[6].Repeats != 1 || originalEvents[8].Repeats != 1 {
+			t.Fatalf("got %+v, expected that envelopes 7 and 9 repeat one event each", originalEvents)
 		}
 		w.stop()
 
@@ -178,9 +197,9 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 
 		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
-		for _, from := range []events.Cursor{w.log.EpochStart(), at[7], at[8], at[9]} {
+		for _, from := range []events.Cursor{w.log.EpochStart(), cursors[7], cursors[8], cursors[9]} {
 			if err := w.log.CheckCursor(t.Context(), from); err != nil {
-				t.Errorf("a store at %d cannot continue: %v", from.Seq, err)
+				t.Errorf("cursor of a store at sequence %d: got %v, expected that it is accepted", from.Seq, err)
 			}
 		}
 
@@ -192,8 +211,8 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		if envs, err := sub.Next(t.Context(), 1<<20); err != nil || envs[0].Seq() != 7 || envs[0].Repeats != 1 {
 			t.Errorf("the epoch begins with %+v and %v, expected envelope 7 with one repeated event", envs, err)
 		}
-		if got := w.readEvents(9); !reflect.DeepEqual(got, whole) {
-			t.Errorf("got the envelopes\n%+v, expected\n%+v", got, whole)
+		if diff := cmp.Diff(originalEvents, w.readEvents(9)); diff != "" {
+			t.Errorf("the log differs from the original (-original +got):\n%s", diff)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package archiver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -151,12 +151,13 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 
 		segments, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "[fa]*"))
 		if err != nil || len(segments) != 4 {
-			t.Fatal(segments, err)
+			t.Fatalf("got the segment files %v and error %v, expected 4 files", segments, err)
 		}
+
 		o := w.restoreOptions(nil)
-		madeRoom := false
+		askedForSpace := false
 		o.FreeSpace = func() error {
-			madeRoom = true
+			askedForSpace = true
 			return nil
 		}
 
@@ -176,22 +177,31 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 				if err := damage(); err != nil {
 					t.Fatal(err)
 				}
+
 				_, err := Restore(t.Context(), o)
-				if !errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(segment)) || madeRoom {
-					t.Errorf("%s, %s: got %v, made room %v, expected %v before anything is changed",
-						filepath.Base(segment), name, err, madeRoom, archive.ErrDamaged)
+				if !errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(segment)) {
+					t.Errorf("%s, %s: got error %v, expected %q that names the segment",
+						filepath.Base(segment), name, err, archive.ErrDamaged)
+				}
+				if askedForSpace {
+					t.Errorf("%s, %s: the restore called FreeSpace, expected that it stops before", filepath.Base(segment), name)
 				}
 				if _, err := os.Stat(w.logDir()); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("%s, %s: got %v for the log, expected that there is none", filepath.Base(segment), name, err)
+					t.Errorf("%s, %s: got %v for the directory of the log, expected that there is none", filepath.Base(segment), name, err)
 				}
 			}
+
 			if err := os.WriteFile(segment, whole, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 
-		if r := mustRestore(t, o); r.Archived != end || r.Epoch != 2 || !madeRoom {
-			t.Errorf("undamaged: got %+v, expected epoch 2 after %+v", r, end)
+		r := mustRestore(t, o)
+		if r.Archived != end || r.Epoch != 2 {
+			t.Errorf("from the undamaged archive: got %+v, expected epoch 2 after %+v", r, end)
+		}
+		if !askedForSpace {
+			t.Error("from the undamaged archive: FreeSpace was not called, expected a call")
 		}
 	})
 }
@@ -204,30 +214,39 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		w.publishFollow("x", "once")
 		w.publishFollow("y", "twice")
 		w.archiveUpTo(13)
-		whole := w.readEvents(14)
-		at := w.cursors(14)
+		originalEvents := w.readEvents(14)
+		cursors := w.cursors(14)
 		w.stop()
 		w.deleteLog()
 
-		r := mustRestore(t, w.restoreOptions(map[string]events.Cursor{"at": at[13], "below": at[5], "beyond": at[14], "new": {}}))
+		r := mustRestore(t, w.restoreOptions(map[string]events.Cursor{
+			"at": cursors[13], "below": cursors[5], "beyond": cursors[14], "new": {},
+		}))
 		if r.Epoch != 2 || r.Head.Seq != 13 || r.Archived.Seq != 13 || r.Salvaged != nil || len(r.Stores) != 4 {
-			t.Fatalf("got %+v, expected epoch 2 from the archive up to 13", r)
+			t.Fatalf("got %+v, expected epoch 2 with 4 stores, and the log restored from the archive alone up to sequence 13", r)
 		}
-		for _, f := range r.Stores {
-			isBeyond := f.Name == "beyond"
-			isRefused := errors.Is(f.RebuildReason, events.ErrOtherEpoch)
-			holdsLost := slices.Equal(f.LostSequences, []eventlog.SeqRange{{From: 14, To: 14}})
-			if isBeyond != isRefused || isBeyond != (f.RebuildReason != nil) || isBeyond != holdsLost {
-				t.Errorf("%s: got %+v, expected that only the store beyond the archive is refused", f.Name, f)
+
+		// Only the store that has folded the lost envelope 14 must be rebuilt.
+		for _, outcome := range r.Stores {
+			isBeyond := outcome.Name == "beyond"
+			isRefused := errors.Is(outcome.RebuildReason, events.ErrOtherEpoch)
+			holdsLost := slices.Equal(outcome.LostSequences, []eventlog.SeqRange{{From: 14, To: 14}})
+			if isBeyond != isRefused || isBeyond != (outcome.RebuildReason != nil) {
+				t.Errorf("store %s: got the rebuild reason %v, expected that only the store beyond the archive has one, %v",
+					outcome.Name, outcome.RebuildReason, events.ErrOtherEpoch)
+			}
+			if isBeyond != holdsLost {
+				t.Errorf("store %s: got the lost sequences %v, expected that only the store beyond the archive has lost 14",
+					outcome.Name, outcome.LostSequences)
 			}
 		}
 
 		// The log has what was archived, and accepts the cursors and positions of before.
 		w = openLog(t, w.dir, nil)
-		if got := w.readEvents(13); !reflect.DeepEqual(got, whole[:13]) {
-			t.Errorf("got the log\n%+v\nexpected\n%+v", got, whole[:13])
+		if diff := cmp.Diff(originalEvents[:13], w.readEvents(13)); diff != "" {
+			t.Errorf("the restored log differs from the lost log (-lost +restored):\n%s", diff)
 		}
-		for _, c := range at[1:14] {
+		for _, c := range cursors[1:14] {
 			if err := w.log.CheckCursor(t.Context(), c); err != nil {
 				t.Errorf("cursor at sequence %d: got %v, expected that it is accepted", c.Seq, err)
 			}
@@ -235,10 +254,11 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 				t.Errorf("position at sequence %d: got %v, expected that it is accepted", c.Seq, err)
 			}
 		}
-		if err := w.log.CheckCursor(t.Context(), at[14]); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild") {
-			t.Errorf("cursor of a lost sequence: got %v, expected %v", err, events.ErrOtherEpoch)
+		err := w.log.CheckCursor(t.Context(), cursors[14])
+		if !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild") {
+			t.Errorf("cursor of a lost sequence: got %v, expected %v with the advice to rebuild", err, events.ErrOtherEpoch)
 		}
-		if err := w.log.CheckPosition(t.Context(), at[14].Position()); !errors.Is(err, events.ErrOtherEpoch) {
+		if err := w.log.CheckPosition(t.Context(), cursors[14].Position()); !errors.Is(err, events.ErrOtherEpoch) {
 			t.Errorf("position of a lost sequence: got %v, expected %v", err, events.ErrOtherEpoch)
 		}
 
@@ -261,16 +281,22 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 
 		// Lose the log again.
 		w.archiveUpTo(15)
-		second := w.cursors(16)
-		before := w.readEvents(16)
+		cursorsOfEpoch2 := w.cursors(16)
+		eventsOfEpoch2 := w.readEvents(16)
 		w.stop()
 		w.deleteLog()
 
-		r = mustRestore(t, w.restoreOptions(map[string]events.Cursor{"old": at[13], "older": at[14], "second": second[15], "beyond": second[16]}))
-		want := map[string]bool{"old": true, "older": false, "second": true, "beyond": false}
-		for _, f := range r.Stores {
-			if (f.RebuildReason == nil) != want[f.Name] {
-				t.Errorf("%s, the second time: got %+v, expected continues %v", f.Name, f, want[f.Name])
+		// Both losses count: a store must not be beyond the archive of either epoch.
+		r = mustRestore(t, w.restoreOptions(map[string]events.Cursor{
+			"archived in epoch 1": cursors[13],
+			"lost in epoch 1":     cursors[14],
+			"archived in epoch 2": cursorsOfEpoch2[15],
+			"lost in epoch 2":     cursorsOfEpoch2[16],
+		}))
+		for _, outcome := range r.Stores {
+			wantContinue := strings.HasPrefix(outcome.Name, "archived")
+			if (outcome.RebuildReason == nil) != wantContinue {
+				t.Errorf("the second time, store %q: got %+v, expected that it continues: %v", outcome.Name, outcome, wantContinue)
 			}
 		}
 
@@ -280,8 +306,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		if w.log.Epoch() != 3 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
 			t.Errorf("got epoch %d after %+v, expected 3 after %+v", w.log.Epoch(), w.log.Predecessors(), predecessors)
 		}
-		if got := w.readEvents(15); !reflect.DeepEqual(got, before[:15]) {
-			t.Errorf("the second time: got the log\n%+v\nexpected\n%+v", got, before[:15])
+		if diff := cmp.Diff(eventsOfEpoch2[:15], w.readEvents(15)); diff != "" {
+			t.Errorf("the second time, the restored log differs from the lost log (-lost +restored):\n%s", diff)
 		}
 		if p := w.publishFollow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
 			t.Errorf("the second time: got %+v, expected sequence 16 in epoch 3", p)
@@ -328,29 +354,33 @@ func TestRestoreSalvagesTheStream(t *testing.T) {
 			w.publishFollow("x", "once")
 			w.publishFollow("x", "once")
 			w.archiveUpTo(archived)
-			whole := w.readEvents(14)
-			at := w.cursors(14)
-			repeats, err := w.log.RepeatsAt(t.Context(), at[14])
+			originalEvents := w.readEvents(14)
+			head := w.cursors(14)[14]
+			repeats, err := w.log.RepeatsAt(t.Context(), head)
 			if err != nil {
 				t.Fatal(err)
 			}
-
 			w.stop()
-			o := w.restoreOptions(map[string]events.Cursor{"graph": at[14]})
+
+			o := w.restoreOptions(map[string]events.Cursor{"graph": head})
 			o.Damaged = w.moveLogAway()
 			r := mustRestore(t, o)
-			if s := r.Salvaged; s == nil || s.Envelopes != 14-archived || len(s.Lost) > 0 || r.Head.Seq != 14 ||
-				r.Stores[0].RebuildReason != nil || len(r.Stores[0].LostSequences) > 0 {
-				t.Errorf("archived up to %d: got %+v, expected that all the rest is salvaged", archived, r)
+			if s := r.Salvaged; s == nil || s.Envelopes != 14-archived || len(s.Lost) > 0 || r.Head.Seq != 14 {
+				t.Errorf("archived up to %d: got %+v, expected that the other %d envelopes are salvaged", archived, r, 14-archived)
+			}
+			if s := r.Stores[0]; s.RebuildReason != nil || len(s.LostSequences) > 0 {
+				t.Errorf("archived up to %d: got the store %+v, expected that it continues and has lost nothing", archived, s)
 			}
 
 			w = openLog(t, w.dir, nil)
-			if got := w.readEvents(14); !reflect.DeepEqual(got, whole) {
-				t.Errorf("archived up to %d: got the log\n%+v\nexpected\n%+v", archived, got, whole)
+			if diff := cmp.Diff(originalEvents, w.readEvents(14)); diff != "" {
+				t.Errorf("archived up to %d: the restored log differs from the original (-original +restored):\n%s", archived, diff)
 			}
 			if kept, err := w.archive.Repeats(t.Context(), w.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
 				t.Errorf("archived up to %d: got the event ids\n%v, %v\nexpected\n%v", archived, kept, err, repeats)
 			}
+
+			// The archive must know the event id.
 			w.publishFollow("x", "once")
 			if got := w.readEvents(15)[14]; len(got.Events) > 0 {
 				t.Errorf("archived up to %d: got %+v for an event id that was published before, expected no event", archived, got)
@@ -376,15 +406,16 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 			w := openLog(t, t.TempDir(), nil)
 			w.publish(40, 0)
 			w.archiveUpTo(10)
-			whole := w.readEvents(40)
-			at := w.cursors(40)
+			originalEvents := w.readEvents(40)
+			cursors := w.cursors(40)
 			w.stop()
 
-			o := w.restoreOptions(map[string]events.Cursor{"graph": at[40], "seen": at[10]})
+			// Damage the only file of the stream, which has all 40 envelopes.
+			o := w.restoreOptions(map[string]events.Cursor{"graph": cursors[40], "seen": cursors[10]})
 			o.Damaged = w.moveLogAway()
 			blocks, err := filepath.Glob(filepath.Join(o.Damaged.Dir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
 			if err != nil || len(blocks) != 1 {
-				t.Fatal(blocks, err)
+				t.Fatalf("got the files %v of the stream and error %v, expected one file", blocks, err)
 			}
 			data, err := os.ReadFile(blocks[0])
 			if err != nil {
@@ -394,57 +425,74 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged)
-			if err != nil || x.Problem == nil {
-				t.Errorf("examine: got %+v, %v, expected that something is wrong", x, err)
+			check, err := CheckStream(t.Context(), o.Bucket, *o.Damaged)
+			if err != nil || check.Problem == nil {
+				t.Errorf("CheckStream of the damaged stream: got %+v, %v, expected a problem and no error", check, err)
 			}
 			r := mustRestore(t, o)
-			t.Logf("%v\n%v", x.Problem, r)
+			t.Logf("%v\n%v", check.Problem, r)
 
-			// The report says which sequences are lost.
+			// The report says which sequences are lost. Only the store "graph" has folded them.
 			lost := map[uint64]bool{}
-			for _, f := range r.Stores {
-				if f.Name == "graph" {
-					for _, h := range f.LostSequences {
-						for seq := h.From; seq <= h.To; seq++ {
-							lost[seq] = true
-						}
+			for _, outcome := range r.Stores {
+				if outcome.Name != "graph" {
+					if outcome.RebuildReason != nil || len(outcome.LostSequences) > 0 {
+						t.Errorf("store %s: got %+v, expected that it continues and has lost nothing", outcome.Name, outcome)
 					}
-				} else if f.RebuildReason != nil || len(f.LostSequences) > 0 {
-					t.Errorf("%s: got %+v, expected that it continues", f.Name, f)
+					continue
+				}
+				for _, lostRange := range outcome.LostSequences {
+					for seq := lostRange.From; seq <= lostRange.To; seq++ {
+						lost[seq] = true
+					}
 				}
 			}
 
 			// All others are in the log.
 			w = openLog(t, w.dir, nil)
 			defer func() { w.stop() }()
-			got := w.readEvents(r.Head.Seq)
-			for i := range got {
-				if !reflect.DeepEqual(got[i], whole[got[i].Seq()-1]) {
-					t.Errorf("sequence %d: got another envelope than before", got[i].Seq())
+			restored := w.readEvents(r.Head.Seq)
+			for _, env := range restored {
+				if diff := cmp.Diff(originalEvents[env.Seq()-1], env); diff != "" {
+					t.Errorf("sequence %d: the restored envelope differs from the original (-original +restored):\n%s", env.Seq(), diff)
 				}
 			}
-			if len(lost) == 0 || len(got)+len(lost) != 40 || len(got) < 10 || name == "flipped" && len(got) < 15 {
-				t.Errorf("got %d envelopes and the lost %v, expected 40 together", len(got), lost)
+			if len(lost) == 0 || len(restored)+len(lost) != 40 {
+				t.Errorf("got %d restored and %d lost envelopes, expected 40 together, with at least one lost: %v",
+					len(restored), len(lost), lost)
 			}
-			for _, env := range got {
+
+			// The first 10 envelopes are archived. Two flipped bytes in the middle lose only what is
+			// near them.
+			wantAtLeast := 10
+			if name == "flipped" {
+				wantAtLeast = 15
+			}
+			if len(restored) < wantAtLeast {
+				t.Errorf("got %d restored envelopes, expected at least %d", len(restored), wantAtLeast)
+			}
+
+			// The log accepts the cursors of what it has, and refuses those beyond its end.
+			for _, env := range restored {
 				if lost[env.Seq()] {
-					t.Errorf("sequence %d: it is in the log, expected that it is lost", env.Seq())
+					t.Errorf("sequence %d: the report says that it is lost, but it is in the log", env.Seq())
 				}
-				err := w.log.CheckCursor(t.Context(), at[env.Seq()])
+				err := w.log.CheckCursor(t.Context(), cursors[env.Seq()])
 				if err != nil {
 					t.Errorf("cursor at sequence %d: got %v, expected that it is accepted", env.Seq(), err)
 				}
 			}
 			for seq := range lost {
-				if err := w.log.CheckCursor(t.Context(), at[seq]); err == nil && seq > r.Head.Seq {
+				if err := w.log.CheckCursor(t.Context(), cursors[seq]); err == nil && seq > r.Head.Seq {
 					t.Errorf("cursor at the lost sequence %d: got no error, expected one", seq)
 				}
 			}
 
-			checkSameRows(t, foldRows(t, got), foldRows(t, slices.DeleteFunc(slices.Clone(whole), func(env events.Envelope) bool {
+			survivors := slices.DeleteFunc(slices.Clone(originalEvents), func(env events.Envelope) bool {
 				return env.Seq() > r.Head.Seq || lost[env.Seq()]
-			})))
+			})
+			checkSameRows(t, foldRows(t, restored), foldRows(t, survivors))
+
 			if p := w.publishFollow("z", "z"); p.Seq != r.Head.Seq+1 {
 				t.Errorf("got %+v, expected sequence %d", p, r.Head.Seq+1)
 			}
@@ -460,6 +508,7 @@ func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 	for i := range envs {
 		list[i] = &envs[i]
 	}
+
 	rows = map[string]string{}
 	for _, p := range all.All(all.Settings{}) {
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "stores", Projection: p})
@@ -469,6 +518,7 @@ func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 		if err := s.Fold(list); err != nil {
 			t.Fatal(err)
 		}
+
 		view, err := s.View()
 		if err != nil {
 			t.Fatal(err)
@@ -479,6 +529,7 @@ func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 				rows[p.Name()+string(it.Key())] = string(it.Value())
 			}
 		}
+
 		if err := errors.Join(it.Close(), view.Close(), s.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -490,48 +541,60 @@ func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 // survived.
 func checkSameRows(t *testing.T, got, want map[string]string) {
 	t.Helper()
-	if len(want) < 50 || !reflect.DeepEqual(got, want) {
-		t.Errorf("stores of the restored log have %d rows, of what survived %d", len(got), len(want))
+	if len(want) < 50 {
+		t.Errorf("the surviving events have %d rows, expected at least 50", len(want))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows of the restored log differ from those of the surviving events (-want +got):\n%s", diff)
 	}
 }
 
-// breakingBucket is a bucket that fails for good from an operation on. That operation may be
-// performed or not.
+// breakingBucket is a bucket that fails for good after some operations.
 type breakingBucket struct {
 	bucket.Bucket
-	left  int
-	after bool
+	// operationsLeft is the number of operations that still succeed. It is negative once an
+	// operation has failed.
+	operationsLeft int
+	// lastPutArrives means that the first operation that fails is still performed if it is a Put.
+	lastPutArrives bool
 }
 
-func (b *breakingBucket) isBroken() bool { b.left--; return b.left < 0 }
+// countOperation counts an operation and returns whether it fails.
+func (b *breakingBucket) countOperation() (fails bool) {
+	b.operationsLeft--
+	return b.operationsLeft < 0
+}
 
 func (b *breakingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
-	broken := b.isBroken()
-	if broken && (!b.after || b.left < -1) {
+	fails := b.countOperation()
+	isFirstFailure := b.operationsLeft == -1
+	if fails && !(b.lastPutArrives && isFirstFailure) {
 		return errNoBucket
 	}
-	if err := b.Bucket.Put(ctx, name, r, size); err != nil || !broken {
-		return err
+
+	err := b.Bucket.Put(ctx, name, r, size)
+	if err == nil && fails {
+		err = errNoBucket
 	}
-	return errNoBucket
+	return err
 }
 
 func (b *breakingBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
-	if b.isBroken() {
+	if b.countOperation() {
 		return nil, errNoBucket
 	}
 	return b.Bucket.Get(ctx, name, offset, length)
 }
 
 func (b *breakingBucket) Delete(ctx context.Context, name string) error {
-	if b.isBroken() {
+	if b.countOperation() {
 		return errNoBucket
 	}
 	return b.Bucket.Delete(ctx, name)
 }
 
 func (b *breakingBucket) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
-	if b.isBroken() {
+	if b.countOperation() {
 		return nil, errNoBucket
 	}
 	return b.Bucket.List(ctx, prefix)
@@ -543,56 +606,81 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(6, 0)
 	w.archiveUpTo(4)
-	whole := w.readEvents(6)
+	originalEvents := w.readEvents(6)
 	repeats, err := w.log.RepeatsAt(t.Context(), w.cursors(6)[6])
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.stop()
-	for _, after := range []bool{false, true} {
-		for n := 0; ; n++ {
+
+	for _, lastPutArrives := range []bool{false, true} {
+		// Let one more operation succeed each time, until a restore is not interrupted.
+		for operations := 0; ; operations++ {
 			dir := t.TempDir()
 			if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
 				t.Fatal(err)
 			}
-			c := &testLog{t: t, dir: dir}
-			o := c.restoreOptions(nil)
+			copied := &testLog{t: t, dir: dir}
+			o := copied.restoreOptions(nil)
 			intact := o.Bucket
-			o.Bucket = &breakingBucket{Bucket: intact, left: n, after: after}
-			o.Damaged = c.moveLogAway()
-			_, err := Restore(t.Context(), o)
-			if err != nil && !errors.Is(err, errNoBucket) {
-				t.Fatal(err)
+			o.Bucket = &breakingBucket{Bucket: intact, operationsLeft: operations, lastPutArrives: lastPutArrives}
+			o.Damaged = copied.moveLogAway()
+
+			_, restoreErr := Restore(t.Context(), o)
+			if restoreErr != nil && !errors.Is(restoreErr, errNoBucket) {
+				t.Fatalf("interrupted after %d operations: got %v, expected %v", operations, restoreErr, errNoBucket)
 			}
-			if err != nil {
-				a, aerr := openArchive(t.Context(), intact)
-				if aerr != nil {
-					t.Fatal(aerr)
-				}
-				epoch := a.Epoch()
+			if restoreErr != nil {
 				o.Bucket = intact
-				if r := mustRestore(t, o); r.Epoch != epoch+1 || (r.Salvaged == nil) != (epoch > 1) || errors.Is(r.Unreadable, ErrSuperseded) != (epoch > 1) {
-					t.Errorf("interrupted after %d: %+v, the archive was in epoch %d", n, r, epoch)
-				}
+				repeatRestore(t, o, operations)
 			}
-			c = openLog(t, dir, nil)
-			if got := c.readEvents(6); !reflect.DeepEqual(got, whole) {
-				t.Errorf("interrupted after %d: the log is\n%+v, was\n%+v", n, got, whole)
+
+			// The log has everything, whether the restore was interrupted or not.
+			restored := openLog(t, dir, nil)
+			if diff := cmp.Diff(originalEvents, restored.readEvents(6)); diff != "" {
+				t.Errorf("interrupted after %d operations: the log differs from the original (-original +restored):\n%s", operations, diff)
 			}
-			if kept, err := c.archive.Repeats(t.Context(), c.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
-				t.Errorf("interrupted after %d: of event ids is kept\n%v, needed\n%v, %v", n, kept, repeats, err)
+			if kept, err := restored.archive.Repeats(t.Context(), restored.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
+				t.Errorf("interrupted after %d operations: got the event ids\n%v, %v\nexpected\n%v", operations, kept, err, repeats)
 			}
-			if err := c.archive.Check(t.Context(), nil); err != nil {
-				t.Errorf("interrupted after %d: %v", n, err)
+			if err := restored.archive.Check(t.Context(), nil); err != nil {
+				t.Errorf("interrupted after %d operations: got %v from the check of the archive, expected no error", operations, err)
 			}
-			c.stop()
-			if err == nil {
-				if n < 10 {
-					t.Errorf("restoring takes %d operations", n)
+			restored.stop()
+
+			if restoreErr == nil {
+				if operations < 10 {
+					t.Errorf("a restore took %d operations on the bucket, expected at least 10", operations)
 				}
 				break
 			}
 		}
+	}
+}
+
+// repeatRestore restores a log again, after a restore that was interrupted after some operations.
+// It checks that the log continues in an epoch of its own, and that the stream is salvaged unless
+// the first restore had begun an epoch already.
+func repeatRestore(t *testing.T, o RestoreOptions, operations int) {
+	t.Helper()
+	a, err := openArchive(t.Context(), o.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := a.Epoch()
+	wantSuperseded := epoch > 1
+
+	r := mustRestore(t, o)
+	if r.Epoch != epoch+1 {
+		t.Errorf("interrupted after %d operations: got epoch %d, expected %d", operations, r.Epoch, epoch+1)
+	}
+	if wantSalvaged := !wantSuperseded; (r.Salvaged != nil) != wantSalvaged {
+		t.Errorf("interrupted after %d operations in epoch %d: got the salvaged envelopes %+v, expected some: %v",
+			operations, epoch, r.Salvaged, wantSalvaged)
+	}
+	if errors.Is(r.Unreadable, ErrSuperseded) != wantSuperseded {
+		t.Errorf("interrupted after %d operations in epoch %d: got %v for the stream, expected %v: %v",
+			operations, epoch, r.Unreadable, ErrSuperseded, wantSuperseded)
 	}
 }
 
@@ -601,73 +689,86 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 func TestRefusedRestoreChangesNothing(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(3, 0)
-	empty := w.restoreOptions(nil)
-	if _, err := Restore(t.Context(), empty); !errors.Is(err, ErrNoArchive) {
-		t.Errorf("nothing is archived: %v", err)
+	o := w.restoreOptions(nil)
+	stream := eventlog.Config{Dir: w.logDir()}
+	if _, err := Restore(t.Context(), o); !errors.Is(err, ErrNoArchive) {
+		t.Errorf("restore while nothing is archived: got %v, expected %v", err, ErrNoArchive)
 	}
+
 	w.archiveUpTo(3)
-	if _, err := CheckStream(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()}); !errors.Is(err, events.ErrLocked) {
-		t.Errorf("examined while it is open: %v", err)
+	if _, err := CheckStream(t.Context(), o.Bucket, stream); !errors.Is(err, events.ErrLocked) {
+		t.Errorf("check of a stream that is open: got %v, expected %v", err, events.ErrLocked)
 	}
+
 	w.stop()
 	if _, err := Restore(t.Context(), w.restoreOptions(nil)); !errors.Is(err, events.ErrLogExists) {
-		t.Errorf("over a stream: %v", err)
+		t.Errorf("restore over a stream: got %v, expected %v", err, events.ErrLogExists)
 	}
-	x, err := CheckStream(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()})
-	if err != nil || x.Problem != nil || x.Last != 3 {
-		t.Errorf("examined: %+v, %v", x, err)
+	check, err := CheckStream(t.Context(), o.Bucket, stream)
+	if err != nil || check.Problem != nil || check.Last != 3 {
+		t.Errorf("check of an undamaged stream: got %+v, %v, expected no problem up to sequence 3", check, err)
 	}
+
+	// The stream of another log, and a missing one, are not salvaged.
 	other := openLog(t, t.TempDir(), nil)
 	other.publish(4, 0)
 	other.stop()
-	o := w.restoreOptions(nil)
-	o.Damaged = &eventlog.Config{Dir: other.logDir()}
 	damaged := w.moveLogAway()
+	o.Damaged = &eventlog.Config{Dir: other.logDir()}
 	if _, err := Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
-		t.Errorf("from another stream: %v", err)
+		t.Errorf("restore from the stream of another log: got %v, expected %v", err, events.ErrOtherLog)
 	}
-	if x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Problem, events.ErrOtherLog) {
-		t.Errorf("examined: %+v, %v", x, err)
+	check, err = CheckStream(t.Context(), o.Bucket, *o.Damaged)
+	if err != nil || !errors.Is(check.Problem, events.ErrOtherLog) {
+		t.Errorf("check of the stream of another log: got %+v, %v, expected the problem %v", check, err, events.ErrOtherLog)
 	}
-	if x, err := CheckStream(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Problem, events.ErrNoLog) {
-		t.Errorf("examined: %+v, %v", x, err)
+	check, err = CheckStream(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")})
+	if err != nil || !errors.Is(check.Problem, events.ErrNoLog) {
+		t.Errorf("check of a missing stream: got %+v, %v, expected the problem %v", check, err, events.ErrNoLog)
 	}
+
 	a, err := openArchive(t.Context(), o.Bucket)
-	if err != nil || a.Epoch() != 1 {
-		t.Errorf("what was refused has left the archive in epoch %d, %v", a.Epoch(), err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if a.Epoch() != 1 {
+		t.Errorf("after refused restores, the archive is in epoch %d, expected 1", a.Epoch())
+	}
+
 	// An archive that is an old copy does not follow the stream.
-	copied := t.TempDir()
-	if err := os.CopyFS(copied, os.DirFS(filepath.Join(w.dir, "bucket"))); err != nil {
+	oldCopy := t.TempDir()
+	if err := os.CopyFS(oldCopy, os.DirFS(filepath.Join(w.dir, "bucket"))); err != nil {
 		t.Fatal(err)
 	}
 	o.Damaged = damaged
 	if r := mustRestore(t, o); r.Epoch != 2 {
-		t.Errorf("%+v", r)
+		t.Errorf("restore from the right stream: got %+v, expected epoch 2", r)
 	}
-	if o.Bucket, err = bucket.NewDir(copied); err != nil {
+	o.Bucket, err = bucket.NewDir(oldCopy)
+	if err != nil {
 		t.Fatal(err)
 	}
-	o.Damaged, o.Stream.Dir = &eventlog.Config{Dir: w.logDir()}, filepath.Join(t.TempDir(), "log")
+	o.Damaged = &eventlog.Config{Dir: w.logDir()}
+	o.Stream.Dir = filepath.Join(t.TempDir(), "log")
 	if _, err := Restore(t.Context(), o); !errors.Is(err, ErrArchiveBehind) {
-		t.Errorf("from an old copy of the archive: %v", err)
+		t.Errorf("restore from an old copy of the archive: got %v, expected %v", err, ErrArchiveBehind)
 	}
 }
 
 // TestRestoreReportInWords compares reports with what people are meant to read.
 func TestRestoreReportInWords(t *testing.T) {
-	at := func(seq uint64) events.Cursor {
+	cursorAt := func(seq uint64) events.Cursor {
 		return events.Cursor{Log: events.LogID{7}, Epoch: 1, Seq: seq, LastTime: events.Micros(1.7e15) + events.Micros(seq)*1e6}
 	}
 	r := Restored{
-		Log: events.LogID{7}, Epoch: 2, Archived: at(10), Head: at(40),
+		Log: events.LogID{7}, Epoch: 2, Archived: cursorAt(10), Head: cursorAt(40),
 		Salvaged: &eventlog.SalvageReport{
 			Envelopes: 26, Events: 1, Lost: []eventlog.SeqRange{{From: 12, To: 12}, {From: 20, To: 22}},
 		},
 		Stores: []StoreOutcome{
-			{Name: "counters", Cursor: at(9)},
-			{Name: "graph", Cursor: at(40), LostSequences: []eventlog.SeqRange{{From: 12, To: 12}}},
-			{Name: "seen", Cursor: at(41), RebuildReason: events.ErrOtherEpoch, LostSequences: []eventlog.SeqRange{{From: 41, To: 41}}},
+			{Name: "counters", Cursor: cursorAt(9)},
+			{Name: "graph", Cursor: cursorAt(40), LostSequences: []eventlog.SeqRange{{From: 12, To: 12}}},
+			{Name: "seen", Cursor: cursorAt(41), RebuildReason: events.ErrOtherEpoch, LostSequences: []eventlog.SeqRange{{From: 41, To: 41}}},
 		},
 	}
 	const want = `The log 07000000000000000000000000000000 continues in epoch 2 after sequence 40 (2023-11-14T22:14:00Z).
@@ -678,15 +779,23 @@ counters is at sequence 9 and continues.
 graph is at sequence 40 and continues; it still has what the log lost at sequence 12, until it is repaired or built again.
 seen is at sequence 41 and must be built again: events: another epoch of the log; it still has what the log lost at sequence 41.
 `
-	if got := fmt.Sprint(r); got != want {
-		t.Errorf("it reads\n%s\nnot\n%s", got, want)
+	if diff := cmp.Diff(want, r.String()); diff != "" {
+		t.Errorf("the report differs (-want +got):\n%s", diff)
 	}
-	r.Salvaged, r.Stores, r.Unreadable = nil, nil, archive.ErrDamaged
-	if got := r.String(); !strings.Contains(got, "Nothing was taken from the damaged stream: events: the archive of the log is damaged.\n") {
-		t.Error(got)
+
+	// Nothing could be read of the stream.
+	r.Salvaged = nil
+	r.Stores = nil
+	r.Unreadable = archive.ErrDamaged
+	const wantUnreadable = "Nothing was taken from the damaged stream: events: the archive of the log is damaged.\n"
+	if got := r.String(); !strings.Contains(got, wantUnreadable) {
+		t.Errorf("got the report\n%s\nexpected it to contain\n%s", got, wantUnreadable)
 	}
+
+	// There was no stream.
 	r.Unreadable = nil
-	if got := r.String(); !strings.Contains(got, "There was no stream") {
-		t.Error(got)
+	const wantNoStream = "There was no stream"
+	if got := r.String(); !strings.Contains(got, wantNoStream) {
+		t.Errorf("got the report\n%s\nexpected it to contain %q", got, wantNoStream)
 	}
 }
