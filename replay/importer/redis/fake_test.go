@@ -17,26 +17,27 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// fakeKey is a key of a fakeRedis. It has pairs of members and scores, or of fields and values; or
-// members or elements.
+// fakeKey is a key of a fakeRedis. The elements of a sorted set are its members, each followed by its
+// score; those of a hash are its fields, each followed by its value.
 type fakeKey struct {
-	is       structure
-	elements []string
+	structure structure
+	elements  []string
 }
 
 // fakeRedis behaves like a Redis in its scans: the order of the keys is different in every run of
-// the server, pages are small, and elements may be returned twice. fail is called before each
-// command.
+// the server, pages are small, and elements may be returned twice.
 type fakeRedis struct {
 	keys map[string]fakeKey
-	run  uint64
-	// unnamed makes the server not tell its runs apart.
-	unnamed  bool
-	commands int
-	fail     func(command int) error
+	run  uint64 // the run of the server; a test increments it to restart the server
+	// hidesRunID makes the server not tell its runs apart.
+	hidesRunID bool
+	commands   int // so far
+	// fail returns the error of a command, which counts from 1. A nil fail returns no errors.
+	fail func(command int) error
 }
 
-func (r *fakeRedis) command() error {
+// countCommand counts a command, and returns its error.
+func (r *fakeRedis) countCommand() error {
 	r.commands++
 	if r.fail == nil {
 		return nil
@@ -45,13 +46,13 @@ func (r *fakeRedis) command() error {
 }
 
 func (r *fakeRedis) runID(context.Context) (string, error) {
-	if r.unnamed {
-		return "", r.command()
+	if r.hidesRunID {
+		return "", r.countCommand()
 	}
-	return fmt.Sprint("run ", r.run), r.command()
+	return fmt.Sprint("run ", r.run), r.countCommand()
 }
 
-func (r *fakeRedis) size(context.Context) (int64, error) { return int64(len(r.keys)), r.command() }
+func (r *fakeRedis) size(context.Context) (int64, error) { return int64(len(r.keys)), r.countCommand() }
 
 // order returns the keys in their order in this run of the server.
 func (r *fakeRedis) order() []string {
@@ -60,17 +61,19 @@ func (r *fakeRedis) order() []string {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	rng := rand.New(rand.NewPCG(r.run, 0))
-	rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	random := rand.New(rand.NewPCG(r.run, 0))
+	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	return names
 }
 
 func (r *fakeRedis) scan(_ context.Context, cursor uint64, _ string) ([]string, uint64, error) {
-	if err := r.command(); err != nil {
+	if err := r.countCommand(); err != nil {
 		return nil, 0, err
 	}
+
+	// The last key of the previous page is returned again.
 	names := r.order()
-	from := max(int(cursor)-1, 0) // one again
+	from := max(int(cursor)-1, 0)
 	to := min(int(cursor)+3, len(names))
 	next := uint64(to)
 	if to == len(names) {
@@ -82,37 +85,43 @@ func (r *fakeRedis) scan(_ context.Context, cursor uint64, _ string) ([]string, 
 func (r *fakeRedis) types(_ context.Context, keys []string) ([]string, error) {
 	types := make([]string, len(keys))
 	for i, key := range keys {
-		types[i] = cmp.Or(string(r.keys[key].is), "none")
+		types[i] = cmp.Or(string(r.keys[key].structure), "none")
 	}
-	return types, r.command()
+	return types, r.countCommand()
 }
 
-func (r *fakeRedis) readPages(_ context.Context, of []pageRequest) ([]page, error) {
-	pages := make([]page, len(of))
-	for i, p := range of {
-		all := r.keys[p.key].elements
-		to := min(int(p.cursor)+4, len(all))
-		if pages[i].elements = all[p.cursor:to]; to < len(all) {
+func (r *fakeRedis) readPages(_ context.Context, requests []pageRequest) ([]page, error) {
+	pages := make([]page, len(requests))
+	for i, request := range requests {
+		elements := r.keys[request.key].elements
+		to := min(int(request.cursor)+4, len(elements))
+		pages[i].elements = elements[request.cursor:to]
+		if to < len(elements) {
 			pages[i].next = uint64(to)
 		}
 	}
-	return pages, r.command()
+	return pages, r.countCommand()
 }
 
 // fakeLog accepts events as the service does: it appends an event, and ignores it if its offset is
 // not above the highest one of its source and kind. Every play counts, as in the service.
 type fakeLog struct {
-	t       *testing.T
-	calls   int
-	taken   map[string]int
-	highest map[string]uint64
-	fail    func(call int) (before, after error)
+	t     *testing.T
+	calls int // calls of publish
+	// eventCounts says how often each event is in the log, by its description.
+	eventCounts map[string]int
+	// highestOffsets has the highest offset of each source and kind.
+	highestOffsets map[string]uint64
+	// fail returns the errors of a call, which counts from 1. An error before replaces the call; an
+	// error after is returned although the call was made. A nil fail returns no errors.
+	fail func(call int) (before, after error)
 }
 
 func newFakeLog(t *testing.T) *fakeLog {
-	return &fakeLog{t: t, taken: map[string]int{}, highest: map[string]uint64{}}
+	return &fakeLog{t: t, eventCounts: map[string]int{}, highestOffsets: map[string]uint64{}}
 }
 
+// publish implements the method Publish of the service.
 func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	l.calls++
 	var before, after error
@@ -122,21 +131,25 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 	if before != nil {
 		return nil, before
 	}
+
 	if n := len(req.GetEvents()); n == 0 || n > events.MaxEnvelopeEvents || proto.Size(req) > events.MaxEnvelopeBytes {
-		l.t.Errorf("a call of %d events, %d bytes", n, proto.Size(req))
+		l.t.Errorf("got a call of %d events and %d bytes, expected 1 to %d events and at most %d bytes",
+			n, proto.Size(req), events.MaxEnvelopeEvents, events.MaxEnvelopeBytes)
 	}
+
 	res := &skeinv1.PublishResponse{Position: fmt.Sprint("after call ", l.calls)}
 	for i, ev := range req.GetEvents() {
-		flat, refused := events.FromProto(ev)
-		if refused != nil {
-			l.t.Errorf("%v: %v", ev, refused)
+		flat, rejection := events.FromProto(ev)
+		if rejection != nil {
+			l.t.Errorf("got the event %v, which is rejected: %v; expected only valid events", ev, rejection)
 			continue
 		}
 		res.AcceptedCount++
+
 		key := fmt.Sprint(flat.Source, flat.Kind)
-		if flat.Offset > l.highest[key] {
-			l.highest[key] = flat.Offset
-			l.taken[describeEvent(&flat)]++
+		if flat.Offset > l.highestOffsets[key] {
+			l.highestOffsets[key] = flat.Offset
+			l.eventCounts[describeEvent(&flat)]++
 		} else {
 			res.RepeatedIndexes = append(res.RepeatedIndexes, int32(i))
 		}
@@ -150,8 +163,10 @@ func describeEvent(ev *events.Event) string {
 		ev.Time.Time().Format(time.RFC3339Nano))
 }
 
+// errBroken is the error with which tests interrupt an import.
 var errBroken = errors.New("interrupted")
 
+// start is the time at which imports start.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
 
 const plainMapping = `rules:
@@ -177,8 +192,8 @@ func newTestRun(t *testing.T, r *fakeRedis, l *fakeLog) *importRun {
 	return &importRun{Options: o, keyspace: r, serverName: "fake"}
 }
 
-// again returns another run of the same import, as in a new process.
-func (r *importRun) again() *importRun {
+// newRun returns another run of the same import, as in a new process.
+func (r *importRun) newRun() *importRun {
 	return &importRun{Options: r.Options, keyspace: r.keyspace, serverName: r.serverName, maxRecords: r.maxRecords}
 }
 

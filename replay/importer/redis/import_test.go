@@ -18,7 +18,9 @@ import (
 // import rejects.
 func smallRedis() *fakeRedis {
 	return &fakeRedis{keys: map[string]fakeKey{
-		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b d", "2", "late", "1e12", "soon", "1772600768"}},
+		"followers:ann": {sortedSet, []string{
+			"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b d", "2", "late", "1e12", "soon", "1772600768",
+		}},
 		"following:bob": {set, []string{"ann", "dan"}},
 		"plays:bob":     {hash, []string{"i1", "1600000000000", "i2", "x"}},
 		"likes:i1":      {set, []string{"bob", "\xff\x00"}},
@@ -29,9 +31,8 @@ func smallRedis() *fakeRedis {
 }
 
 func TestRedisFactsAreInTheLog(t *testing.T) {
-	r, l := smallRedis(), newFakeLog(t)
-	imp := newTestRun(t, r, l)
-	report := mustRun(t, imp)
+	l := newFakeLog(t)
+	report := mustRun(t, newTestRun(t, smallRedis(), l))
 
 	want := map[string]int{
 		"user_followed bob ann    []  2020-09-13T12:26:40Z":   1, // both sides have it, only this one with its time
@@ -44,11 +45,14 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 	for i := range 5 {
 		want[fmt.Sprintf("served bob     [i%d]  2026-03-04T05:06:07Z", i+1)] = 1
 	}
-	if diff := cmp.Diff(want, l.taken); diff != "" {
+	if diff := cmp.Diff(want, l.eventCounts); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	if report.Found != 11 || report.New != 11 || report.Published != 11 || report.Rejected != 6 || report.Clamped != 1 || report.Run != 1 {
-		t.Errorf("got the report %+v", report)
+	if report.Found != 11 || report.New != 11 || report.Published != 11 {
+		t.Errorf("got %+v, expected 11 facts, all new and published", report)
+	}
+	if report.Rejected != 6 || report.Clamped != 1 || report.Run != 1 {
+		t.Errorf("got %+v, expected 6 rejects and one clamped time in the first run", report)
 	}
 
 	rejects, err := os.ReadFile(report.Rejects)
@@ -70,76 +74,93 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 
 // If keys that match one pattern have several types, the type decides which rule reads them.
 func TestRuleIsChosenByType(t *testing.T) {
-	r, l := &fakeRedis{keys: map[string]fakeKey{
+	r := &fakeRedis{keys: map[string]fakeKey{
 		"a": {set, []string{"x"}}, "b": {list, []string{"x"}}, "c": {hash, []string{"x", "y"}}, "d": {"string", nil},
-	}}, newFakeLog(t)
+	}}
+	l := newFakeLog(t)
 	imp := newTestRun(t, r, l)
-	imp.Mapping = mustParse(t, "rules:\n- {means: reactions, key: '{user}', member: '{item}'}\n- {means: plays, key: '{user}', field: '{item}'}\n"+
-		"- {means: served, key: '{user}', element: '{item}'}\n")
+	imp.Mapping = mustParse(t, `rules:
+- {means: reactions, key: '{user}', member: '{item}'}
+- {means: plays, key: '{user}', field: '{item}'}
+- {means: served, key: '{user}', element: '{item}'}
+`)
 
 	report := mustRun(t, imp)
 	want := map[string]int{
-		"reacted a    x []  2026-03-04T05:06:07Z": 1, "played c    x []  2026-03-04T05:06:07Z": 1, "served b     [x]  2026-03-04T05:06:07Z": 1,
+		"reacted a    x []  2026-03-04T05:06:07Z": 1,
+		"played c    x []  2026-03-04T05:06:07Z":  1,
+		"served b     [x]  2026-03-04T05:06:07Z":  1,
 	}
-	if diff := cmp.Diff(want, l.taken); diff != "" || report.Rejected != 1 {
-		t.Errorf("got %+v, expected one reject; events (-want +got):\n%s", report, diff)
+	if diff := cmp.Diff(want, l.eventCounts); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if report.Rejected != 1 {
+		t.Errorf("got %d rejects, expected 1, the key that no rule reads", report.Rejected)
 	}
 }
 
 // A second run publishes nothing if Redis has not changed, and otherwise only what has changed.
 // Plays count once.
 func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
-	r, l := smallRedis(), newFakeLog(t)
+	r := smallRedis()
+	l := newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	mustRun(t, imp)
-	calls, taken := l.calls, len(l.taken)
+	callsBefore := l.calls
+	eventsBefore := len(l.eventCounts)
 
-	r.run++ // as if Redis was restarted, so that it lists keys in another order
-	imp = imp.again()
+	// Nothing has changed, but Redis was restarted, so that it lists keys in another order.
+	r.run++
+	imp = imp.newRun()
 	imp.Now = func() time.Time { return start.Add(time.Hour) }
-	if report := mustRun(t, imp); report.New != 0 || report.NoLongerInRedis != 0 || report.Found != 11 || l.calls != calls || report.Run != 2 {
-		t.Errorf("the second run made %d calls and reported %+v, expected no calls and nothing new", l.calls-calls, report)
+	report := mustRun(t, imp)
+	if report.Run != 2 || report.Found != 11 || report.New != 0 || report.NoLongerInRedis != 0 {
+		t.Errorf("the second run: got %+v, expected 11 facts, none of them new or gone, in run 2", report)
 	}
-	if report := mustRun(t, imp.again()); report.Position == "" {
-		t.Error("expected a run without new facts to report the position of the previous run")
+	if l.calls != callsBefore {
+		t.Errorf("the second run made %d calls of Publish, expected none", l.calls-callsBefore)
+	}
+	if report := mustRun(t, imp.newRun()); report.Position == "" {
+		t.Error("a run without new facts reported no position, expected that of the previous run")
 	}
 
+	// Add a play, replace a like, and add a follow without a time.
 	r.keys["plays:bob"] = fakeKey{hash, []string{"i1", "1600000000000", "i2", "1600000000001"}}
 	r.keys["likes:i1"] = fakeKey{set, []string{"ann"}}
 	r.keys["following:bob"] = fakeKey{set, []string{"ann", "dan", "eve"}}
-	report := mustRun(t, imp.again())
-	if report.New != 3 || report.Published != 3 || report.NoLongerInRedis != 1 || len(l.taken) != taken+3 || report.Run != 4 {
-		t.Errorf("after a change, got %d new events and %+v, expected 3 events and one fact that is gone", len(l.taken)-taken, report)
+	report = mustRun(t, imp.newRun())
+	if report.Run != 4 || report.New != 3 || report.Published != 3 || report.NoLongerInRedis != 1 {
+		t.Errorf("after a change: got %+v, expected 3 new facts and one that is gone, in run 4", report)
 	}
-	for ev, n := range l.taken {
-		if n != 1 {
-			t.Errorf("the log has %s %d times", ev, n)
-		}
-	}
+	checkEachFactOnce(t, l, eventsBefore+3)
 
-	if l.taken["user_followed bob eve    []  2026-03-04T06:06:07.000002Z"] != 1 {
-		t.Errorf("expected a new fact without a time to have the start of its run, got %v", l.taken)
+	// A new fact without a time has the start of its run.
+	const wantEvent = "user_followed bob eve    []  2026-03-04T06:06:07.000002Z"
+	if l.eventCounts[wantEvent] != 1 {
+		t.Errorf("got the events %v, expected %s once", l.eventCounts, wantEvent)
 	}
-	if left, err := filepath.Glob(filepath.Join(imp.State, "*-*")); err != nil || len(left) != 1 {
-		t.Errorf("got the files %v and %v, expected only the known facts", left, err)
+	if files, err := filepath.Glob(filepath.Join(imp.State, "*-*")); err != nil || len(files) != 1 {
+		t.Errorf("got the files %v and %v, expected only that of the known facts", files, err)
 	}
 }
 
 // A fact without a time is not published if the same fact with a time is known, whichever was read
 // first or in an earlier run.
 func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
-	r, l := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}, newFakeLog(t)
+	r := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}
+	l := newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	mustRun(t, imp)
 
 	r.keys["following:bob"] = fakeKey{set, []string{"ann"}}
-	if report := mustRun(t, imp.again()); report.New != 0 {
-		t.Errorf("the second side of the fact: got %+v and the events %v, expected nothing new", report, l.taken)
+	if report := mustRun(t, imp.newRun()); report.New != 0 {
+		t.Errorf("the second side of the fact: got %+v and the events %v, expected nothing new", report, l.eventCounts)
 	}
 
 	delete(r.keys, "followers:ann")
-	if report := mustRun(t, imp.again()); report.New != 0 || report.NoLongerInRedis != 1 {
-		t.Errorf("without the side with the time: got %+v and the events %v, expected nothing new and one that is gone", report, l.taken)
+	if report := mustRun(t, imp.newRun()); report.New != 0 || report.NoLongerInRedis != 1 {
+		t.Errorf("without the side with the time: got %+v and the events %v, expected nothing new and one that is gone",
+			report, l.eventCounts)
 	}
 }
 
@@ -162,24 +183,27 @@ func largeRedis() *fakeRedis {
 // If reading is interrupted at any command, the import continues, and every fact is in the log
 // once.
 func TestInterruptedReadingContinues(t *testing.T) {
-	r, l := largeRedis(), newFakeLog(t)
+	r := largeRedis()
+	l := newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
 
-	tries := 0
-	for step := 1; ; step += 7 {
+	// Let each run make seven more commands, until one is not interrupted. Sometimes restart Redis in
+	// between.
+	interruptions := 0
+	for failAt := 1; ; failAt += 7 {
 		r.commands = 0
 		r.fail = func(command int) error {
-			if command >= step {
+			if command >= failAt {
 				return errBroken
 			}
 			return nil
 		}
-		if step%3 == 0 {
-			r.run++ // as if Redis was restarted
+		if failAt%3 == 0 {
+			r.run++
 		}
 
-		report, err := imp.again().readAndPublish(t.Context())
+		report, err := imp.newRun().readAndPublish(t.Context())
 		if err == nil {
 			if report.Found != 1500 || report.Published != 1500 {
 				t.Errorf("got %+v, expected 1500 facts, all published", report)
@@ -187,46 +211,56 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			break
 		}
 
-		if tries++; !errors.Is(err, errBroken) || tries > 100 {
-			t.Fatal(err)
+		if !errors.Is(err, errBroken) {
+			t.Fatalf("interrupted at command %d: got %v, expected %v", failAt, err, errBroken)
+		}
+		interruptions++
+		if interruptions > 100 {
+			t.Fatalf("the import is not finished after %d interruptions, expected that each run continues the last one", interruptions)
 		}
 		if l.calls > 0 {
-			t.Fatal("something was published before everything was read")
+			t.Fatalf("interrupted at command %d: got %d calls of Publish, expected none before everything is read", failAt, l.calls)
 		}
 	}
 
 	checkEachFactOnce(t, l, 1500)
-	if tries < 5 {
-		t.Errorf("the import was interrupted only %d times", tries)
+	if interruptions < 5 {
+		t.Errorf("the import was interrupted %d times, expected at least 5", interruptions)
 	}
 }
 
 // An interrupted import continues at its cursor, not at the beginning.
 func TestImportResumesAtItsCursor(t *testing.T) {
-	r, l := largeRedis(), newFakeLog(t)
+	r := largeRedis()
+	l := newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
 	mustRun(t, imp)
-	whole := r.commands
+	allCommands := r.commands
 
 	// Import the same again, and interrupt the import shortly before its end. It begins at the same
-	// moment and so has the same source. Clear the log's sequences of that source, as if it was
+	// moment and so has the same source. Clear the log's offsets of that source, as if it was
 	// another log.
-	clear(l.highest)
-	imp.State, r.commands = t.TempDir(), 0
+	clear(l.highestOffsets)
+	imp.State = t.TempDir()
+	r.commands = 0
 	r.fail = func(command int) error {
-		if command == whole-10 {
+		if command == allCommands-10 {
 			return errBroken
 		}
 		return nil
 	}
-	if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
-		t.Fatal(err)
+	if _, err := imp.newRun().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatalf("the interrupted run: got %v, expected %v", err, errBroken)
 	}
 
-	r.commands, r.fail = 0, nil
-	if report := mustRun(t, imp.again()); report.Found != 1500 || r.commands > whole/2 {
-		t.Errorf("got %+v after %d commands, expected 1500 facts after at most half of %d", report, r.commands, whole)
+	r.commands = 0
+	r.fail = nil
+	if report := mustRun(t, imp.newRun()); report.Found != 1500 {
+		t.Errorf("got %+v, expected 1500 facts", report)
+	}
+	if r.commands > allCommands/2 {
+		t.Errorf("the next run made %d commands, expected at most half of the %d commands of a whole import", r.commands, allCommands)
 	}
 }
 
@@ -234,42 +268,43 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 // is read from the beginning.
 func TestImportRereadsServerWithoutRunID(t *testing.T) {
 	r := largeRedis()
-	r.unnamed = true
+	r.hidesRunID = true
 	imp := newTestRun(t, r, newFakeLog(t))
 	imp.maxRecords = 100
 	mustRun(t, imp)
-	whole := r.commands
+	allCommands := r.commands
 
-	// The same import into another log, interrupted in the middle.
+	// Interrupt the same import into another log in the middle.
 	imp = newTestRun(t, r, newFakeLog(t))
 	imp.maxRecords = 100
 	r.commands = 0
 	r.fail = func(command int) error {
-		if command == whole/2 {
+		if command == allCommands/2 {
 			return errBroken
 		}
 		return nil
 	}
-	if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
-		t.Fatal(err)
+	if _, err := imp.newRun().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatalf("the interrupted run: got %v, expected %v", err, errBroken)
 	}
 
+	// Restart Redis, so that the cursor is invalid.
 	r.run++
 	r.fail = nil
-	if report := mustRun(t, imp.again()); report.Found != 1500 {
-		t.Errorf("found %d facts, expected 1500", report.Found)
+	if report := mustRun(t, imp.newRun()); report.Found != 1500 {
+		t.Errorf("got %d facts, expected 1500", report.Found)
 	}
 }
 
 // checkEachFactOnce checks that the log has n events, each of them once.
 func checkEachFactOnce(t *testing.T, l *fakeLog, n int) {
 	t.Helper()
-	if len(l.taken) != n {
-		t.Errorf("got %d events, expected %d", len(l.taken), n)
+	if len(l.eventCounts) != n {
+		t.Errorf("got %d events, expected %d", len(l.eventCounts), n)
 	}
-	for ev, times := range l.taken {
-		if times != 1 {
-			t.Errorf("the log has %s %d times", ev, times)
+	for ev, count := range l.eventCounts {
+		if count != 1 {
+			t.Errorf("the log has the event %s %d times, expected once", ev, count)
 		}
 	}
 }
@@ -277,44 +312,49 @@ func checkEachFactOnce(t *testing.T, l *fakeLog, n int) {
 // If publishing is interrupted at any call, before or after the log has accepted it, every fact is
 // in the log once, also after later runs.
 func TestInterruptedPublishingContinues(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		r, l := largeRedis(), newFakeLog(t)
+	for _, isAccepted := range []bool{false, true} {
+		r := largeRedis()
+		l := newFakeLog(t)
 		for u := range 200 {
 			r.keys[fmt.Sprintf("likes:i%d", u)] = fakeKey{set, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
 		}
 		imp := newTestRun(t, r, l)
 
-		failed := 0
-		l.fail = func(call int) (error, error) {
+		// Every other call fails, and ends the run.
+		failedCalls := 0
+		l.fail = func(call int) (before, after error) {
 			if call%2 == 0 {
 				return nil, nil
 			}
 
-			failed++
-			refused := connect.NewError(connect.CodePermissionDenied, errBroken)
-			if after {
-				return nil, refused
+			failedCalls++
+			err := connect.NewError(connect.CodePermissionDenied, errBroken)
+			if isAccepted {
+				return nil, err
 			}
-			return refused, nil
+			return err, nil
 		}
 
-		for tries := 0; ; tries++ {
-			_, err := imp.again().readAndPublish(t.Context())
+		for runs := 1; ; runs++ {
+			_, err := imp.newRun().readAndPublish(t.Context())
 			if err == nil {
 				break
 			}
-			if !errors.Is(err, errBroken) || tries > 20 {
-				t.Fatal(err)
+			if !errors.Is(err, errBroken) {
+				t.Fatalf("run %d, failed calls are accepted %v: got %v, expected %v", runs, isAccepted, err, errBroken)
+			}
+			if runs > 21 {
+				t.Fatalf("failed calls are accepted %v: the import is not finished after %d runs, expected at most 21", isAccepted, runs)
 			}
 		}
 
 		l.fail = nil
-		if report := mustRun(t, imp.again()); report.New != 0 {
+		if report := mustRun(t, imp.newRun()); report.New != 0 {
 			t.Errorf("the next run found %d new facts, expected none", report.New)
 		}
 		checkEachFactOnce(t, l, 3500)
-		if failed < 2 {
-			t.Errorf("only %d calls failed, expected at least 2", failed)
+		if failedCalls < 2 {
+			t.Errorf("%d calls failed, expected at least 2", failedCalls)
 		}
 	}
 }
@@ -322,61 +362,67 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 // A fact is known only when the log has it. A run that could not publish leaves all facts to the
 // next run.
 func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
-	r, l := smallRedis(), newFakeLog(t)
-	imp := newTestRun(t, r, l)
+	l := newFakeLog(t)
+	imp := newTestRun(t, smallRedis(), l)
 
+	// The first run cannot publish.
 	ctx, cancel := context.WithCancel(t.Context())
-	l.fail = func(int) (error, error) {
+	l.fail = func(int) (before, after error) {
 		cancel()
 		return connect.NewError(connect.CodeUnavailable, errBroken), nil
 	}
 	if _, err := imp.readAndPublish(ctx); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("the first run: got %v, expected %v", err, context.Canceled)
 	}
 	s, err := loadState(imp.State)
 	if err != nil || s.Phase != phasePublishing || s.Known != "" || s.Offset != 0 {
 		t.Errorf("got the state %+v and %v, expected publishing at offset 0 without known facts", s, err)
 	}
 
+	// The second run begins an hour later, but continues with the recorded start.
 	l.fail = nil
-	imp = imp.again()
-	imp.Now = func() time.Time { return start.Add(time.Hour) } // without effect: the start of the interrupted run is recorded
+	imp = imp.newRun()
+	imp.Now = func() time.Time { return start.Add(time.Hour) }
 	mustRun(t, imp)
 	checkEachFactOnce(t, l, 11)
-	if l.taken["user_followed bob dan    []  2026-03-04T05:06:07Z"] != 1 {
-		t.Errorf("expected a fact without a time to have the recorded start, got %v", l.taken)
+	const wantEvent = "user_followed bob dan    []  2026-03-04T05:06:07Z"
+	if l.eventCounts[wantEvent] != 1 {
+		t.Errorf("got the events %v, expected %s once", l.eventCounts, wantEvent)
 	}
 }
 
 // What was published to one log is new to another log.
 func TestEverythingIsNewToAnotherLog(t *testing.T) {
-	r, l := smallRedis(), newFakeLog(t)
-	imp := newTestRun(t, r, l)
+	imp := newTestRun(t, smallRedis(), newFakeLog(t))
 	first := mustRun(t, imp)
 
 	other := newFakeLog(t)
-	imp = imp.again()
+	imp = imp.newRun()
+	imp.LogID = "other"
+	imp.Publish = other.publish
 	var notices []string
-	imp.LogID, imp.Publish, imp.Notice = "other", other.publish, func(s string) { notices = append(notices, s) }
-	if report := mustRun(t, imp); report.New != 11 || len(other.taken) != 11 || report.Source == first.Source {
-		t.Errorf("got %+v and the events %v, expected 11 new facts from another source", report, other.taken)
+	imp.Notice = func(s string) { notices = append(notices, s) }
+	if report := mustRun(t, imp); report.New != 11 || len(other.eventCounts) != 11 || report.Source == first.Source {
+		t.Errorf("got %+v and the events %v, expected 11 new facts from another source", report, other.eventCounts)
 	}
 	if !strings.Contains(strings.Join(notices, "\n"), "another log") {
-		t.Errorf("expected a notice about another log, got %q", notices)
+		t.Errorf("got the notices %q, expected one about another log", notices)
 	}
 
-	imp = imp.again()
+	// A restart publishes everything again.
+	imp = imp.newRun()
 	imp.Restart = true
 	imp.Now = func() time.Time { return start.Add(time.Hour) }
-	if report := mustRun(t, imp); report.New != 11 || other.taken["played bob    i1 []  2020-09-13T12:26:40Z"] != 2 {
-		t.Errorf("expected a restart to publish everything again, got %+v and the events %v", report, other.taken)
+	if report := mustRun(t, imp); report.New != 11 || other.eventCounts["played bob    i1 []  2020-09-13T12:26:40Z"] != 2 {
+		t.Errorf("after a restart: got %+v and the events %v, expected 11 new facts, and the play twice", report, other.eventCounts)
 	}
 }
 
 // If the mapping changes while Redis is read, Redis is read again from the beginning with the new
 // mapping.
 func TestChangedMappingReadsAnew(t *testing.T) {
-	r, l := largeRedis(), newFakeLog(t)
+	r := largeRedis()
+	l := newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
 
@@ -387,17 +433,17 @@ func TestChangedMappingReadsAnew(t *testing.T) {
 		return nil
 	}
 	if _, err := imp.readAndPublish(t.Context()); !errors.Is(err, errBroken) {
-		t.Fatal(err)
+		t.Fatalf("the interrupted run: got %v, expected %v", err, errBroken)
 	}
 
-	imp = imp.again()
+	imp = imp.newRun()
 	imp.Mapping = mustParse(t, `rules: [{means: reactions, key: "plays:{user}", field: "{item}"}]`)
 	if report := mustRun(t, imp); report.Found != 750 || report.Run != 1 {
 		t.Errorf("got %+v, expected 750 facts in the first run", report)
 	}
-	for ev := range l.taken {
+	for ev := range l.eventCounts {
 		if !strings.HasPrefix(ev, "reacted ") {
-			t.Fatalf("expected only likes, got %s", ev)
+			t.Fatalf("got the event %s, expected only likes", ev)
 		}
 	}
 }
@@ -418,7 +464,7 @@ func TestForeignStateIsRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(imp.State, stateName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
+		if _, err := imp.newRun().readAndPublish(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
 			t.Errorf("state %s: got %v, expected ErrState with %q", text, err, want)
 		}
 	}
@@ -428,10 +474,19 @@ func TestDryRunPublishesNothing(t *testing.T) {
 	l := newFakeLog(t)
 	imp := newTestRun(t, smallRedis(), l)
 	report, err := imp.dryRun(t.Context())
-	if err != nil || l.calls != 0 || report.Rejected < 6 || len(report.Sample) != sampleSize || len(report.SampleRejects) < 6 {
-		t.Errorf("got %d calls, %+v and %v, expected no calls, all rejects and a sample", l.calls, report, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(imp.State); err != nil || len(left) > 0 {
-		t.Errorf("expected no files after a dry run, got %v and %v", left, err)
+	if l.calls != 0 {
+		t.Errorf("got %d calls of Publish, expected none", l.calls)
+	}
+	if len(report.Sample) != sampleSize {
+		t.Errorf("got a sample of %d facts, expected %d", len(report.Sample), sampleSize)
+	}
+	if report.Rejected < 6 || len(report.SampleRejects) < 6 {
+		t.Errorf("got %d rejects and a sample of %d, expected at least 6 of both", report.Rejected, len(report.SampleRejects))
+	}
+	if files, err := os.ReadDir(imp.State); err != nil || len(files) > 0 {
+		t.Errorf("got the files %v and %v after a dry run, expected none", files, err)
 	}
 }

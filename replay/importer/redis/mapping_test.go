@@ -34,38 +34,52 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 	m := mustParse(t, string(readExample(t)))
 	const at = 1_600_000_000_000_000
 	for _, c := range []struct {
-		key, first, second string
-		rule               int
-		want               fact
+		key           string
+		first, second string // member and score, or field and value
+		wantRule      int
+		want          fact
 	}{
 		{"followers:ann", "bob", "1.6e9", 1, fact{kind: events.UserFollowed, user: "bob", peer: "ann", at: at}},
-		{"boards:ann", "bread", "Rye & co", 2, fact{kind: events.BoardCreated, user: "ann", board: "bread", text: "Rye & co", at: timeless}},
+		{
+			"boards:ann", "bread", "Rye & co", 2,
+			fact{kind: events.BoardCreated, user: "ann", board: "bread", text: "Rye & co", at: timeless},
+		},
 		{"boards:ann", "bread", "", 2, fact{kind: events.BoardCreated, user: "ann", board: "bread", at: timeless}},
-		{"feed:bob:boards", "ann/bread", "1600000000000", 3, fact{kind: events.BoardFollowed, user: "bob", peer: "ann", board: "bread", at: at}},
-		{"pins:ann:bread", "p1", "1600000000000.001", 4, fact{kind: events.PinCreated, user: "ann", board: "bread", pin: "p1", at: at + 1}},
+		{
+			"feed:bob:boards", "ann/bread", "1600000000000", 3,
+			fact{kind: events.BoardFollowed, user: "bob", peer: "ann", board: "bread", at: at},
+		},
+		{
+			"pins:ann:bread", "p1", "1600000000000.001", 4,
+			fact{kind: events.PinCreated, user: "ann", board: "bread", pin: "p1", at: at + 1},
+		},
 		{"blocks:ann", "dan", "", 5, fact{kind: events.UserBlocked, user: "ann", peer: "dan", at: timeless}},
 		{"mutes:ann", "dan", "", 6, fact{kind: events.UserMuted, user: "ann", peer: "dan", at: timeless}},
 		{"likes:i1", "bob", "", 7, fact{kind: events.Reacted, user: "bob", item: "i1", at: timeless}},
 		{"seen:bob", "i1", "1600000000000", 8, fact{kind: events.Played, user: "bob", item: "i1", at: at}},
 		{"served:bob", "i1", "", 9, fact{kind: events.Served, user: "bob", item: "i1", at: timeless}},
 	} {
-		var said captured
-		r := m.findRule(c.key, &said)
-		if r == nil || r.number != c.rule {
-			t.Errorf("%s is read by %v, want rule %d", c.key, r, c.rule)
+		var fromKey captured
+		r := m.findRule(c.key, &fromKey)
+		if r == nil || r.number != c.wantRule {
+			t.Errorf("key %s: got rule %v, want rule %d", c.key, r, c.wantRule)
 			continue
 		}
-		got, err := r.factOfElement(said, c.first, c.second, 2*at)
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
-			t.Errorf("%s %s: %v (-want +got):\n%s", c.key, c.first, err, diff)
+		got, err := r.factOfElement(fromKey, c.first, c.second, 2*at)
+		if err != nil {
+			t.Errorf("key %s, element %s: got the error %v, want none", c.key, c.first, err)
+		}
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(fact{})); diff != "" {
+			t.Errorf("key %s, element %s (-want +got):\n%s", c.key, c.first, diff)
 		}
 	}
+
 	docs, err := os.ReadFile("../../../docs/migration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(docs), "```yaml\n"+string(readExample(t))+"```\n") {
-		t.Error("docs/migration.md does not have testdata/example.yaml as it is")
+		t.Error("docs/migration.md does not contain testdata/example.yaml, want it unchanged in a block of yaml")
 	}
 }
 
@@ -73,65 +87,103 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 // of records.
 func TestReactionsHaveTheKindOfTheKey(t *testing.T) {
 	m := mustParse(t, "rules:\n- {means: reactions, key: 'reactions:{kind}:{item}', member: '{user}'}\n")
-	for _, c := range []struct{ key, expected, expectedError string }{
+	for _, c := range []struct {
+		key, wantReaction, wantError string
+	}{
 		{"reactions:save:i1", "save", ""},
 		{"reactions:_bookmark:i1", "_bookmark", ""},
 		{"reactions:like:i1", "", ""},
 		{"reactions:Save:i1", "", "reacted.kind must be 1 to 32 bytes of a-z, 0-9 and _"},
 	} {
 		t.Run(c.key, func(t *testing.T) {
-			var said captured
-			r := m.findRule(c.key, &said)
-			got, err := r.factOfElement(said, "bob", "", 1000)
-			if c.expectedError != "" {
-				if err == nil || !strings.Contains(err.Error(), c.expectedError) {
-					t.Errorf("expected an error with %q, got %v", c.expectedError, err)
+			var fromKey captured
+			r := m.findRule(c.key, &fromKey)
+			got, err := r.factOfElement(fromKey, "bob", "", 1000)
+			if c.wantError != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wantError) {
+					t.Errorf("got the error %v, want one with %q", err, c.wantError)
 				}
 				return
 			}
-			expected := fact{kind: events.Reacted, user: "bob", item: "i1", reaction: c.expected, at: timeless}
-			if diff := cmp.Diff(expected, got, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
-				t.Errorf("%v (-expected +got):\n%s", err, diff)
+
+			if err != nil {
+				t.Errorf("got the error %v, want none", err)
 			}
-			back, err := decodeFact(got.appendTo(nil))
-			if diff := cmp.Diff(expected, back, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
-				t.Errorf("read back: %v (-expected +got):\n%s", err, diff)
+			want := fact{kind: events.Reacted, user: "bob", item: "i1", reaction: c.wantReaction, at: timeless}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(fact{})); diff != "" {
+				t.Errorf("fact (-want +got):\n%s", diff)
+			}
+
+			decoded, err := decodeFact(got.appendTo(nil))
+			if err != nil {
+				t.Errorf("decode the record of the fact: got the error %v, want none", err)
+			}
+			if diff := cmp.Diff(want, decoded, cmp.AllowUnexported(fact{})); diff != "" {
+				t.Errorf("fact from its record (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
 func TestMappingErrorsNameRuleAndField(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                        "no rules",
-		"rules: [":                "yaml",
-		"rules: [{mean: follow}]": "field mean not found",
-		"rules: [null]":           "rule 1 (): means must be one of follows,",
-		`rules: [{means: follow, key: "k:{user}"}]`:                                                                    `rule 1 (k:{user}): means must be one of`,
-		`rules: [{means: follows, member: "{user}"}]`:                                                                  `key is missing`,
-		`rules: [{means: follows, key: "k:{user}"}]`:                                                                   `it must have either member and score`,
-		`rules: [{means: follows, key: "k:{user}", score: s}]`:                                                         `score is without member`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", field: "{time:s}"}]`:                          `it must have either`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: sec}]`:                                 `score must be the unit of the time that it is, s, ms or us, or none, not "sec"`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: auto}]`:                                `score must be the unit`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: zset}]`:                                 `score is missing`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: list}]`:                                 `type is "list", and the other fields are those of a set`,
-		`rules: [{means: follows, key: "k:{user}", member: "{owner}"}]`:                                                `follows has no {owner}: it has follower, user, time, _`,
-		`rules: [{means: follows, key: "k:{user}", member: "{user}"}]`:                                                 `{user} is captured twice`,
-		`rules: [{means: follows, key: "k:{user}", member: "x"}]`:                                                      `follows needs {follower}`,
-		`rules: [{means: follows, key: "k:{who}", member: "{user}"}]`:                                                  `key "k:{who}" captures {who}, which is none of follower, user,`,
-		`rules: [{means: follows, key: "k:{user", member: "{follower}"}]`:                                              `has a brace that is not closed`,
-		`rules: [{means: follows, key: "k:user}", member: "{follower}"}]`:                                              `has a brace that is not closed`,
-		`rules: [{means: follows, key: "k:{user}{follower}", member: "{_}"}]`:                                          `two captures with nothing between them`,
-		`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time}"}]`:                             `captures a {time} without its unit`,
-		`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time:h}"}]`:                           `(not "h")`,
-		`rules: [{means: follows, key: "k:{user:s}", member: "{follower}"}]`:                                           `only {time:…} has a unit`,
-		`rules: [{means: follows, key: "k:{user}:{time:s}", member: "{follower}"}]`:                                    `{time} cannot stand in a key`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}:{time:s}", score: s}]`:                          `{time} is captured, and the score is a time`,
-		"rules:\n- {means: reactions, key: 'l:{user}', member: '{item}'}\n- {means: reactions, key: 'm', member: 'x'}": `rule 2 (m): reactions needs {user, item}`,
+	for _, c := range []struct{ text, wantError string }{
+		{"", "no rules"},
+		{"rules: [", "yaml"},
+		{"rules: [{mean: follow}]", "field mean not found"},
+		{"rules: [null]", "rule 1 (): means must be one of follows,"},
+		{`rules: [{means: follow, key: "k:{user}"}]`, `rule 1 (k:{user}): means must be one of`},
+		{`rules: [{means: follows, member: "{user}"}]`, `key is missing`},
+		{`rules: [{means: follows, key: "k:{user}"}]`, `it must have either member and score`},
+		{`rules: [{means: follows, key: "k:{user}", score: s}]`, `score is without member`},
+		{
+			`rules: [{means: follows, key: "k:{user}", member: "{follower}", field: "{time:s}"}]`,
+			`it must have either`,
+		},
+		{
+			`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: sec}]`,
+			`score must be the unit of the time that it is, s, ms or us, or none, not "sec"`,
+		},
+		{`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: auto}]`, `score must be the unit`},
+		{`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: zset}]`, `score is missing`},
+		{
+			`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: list}]`,
+			`type is "list", and the other fields are those of a set`,
+		},
+		{
+			`rules: [{means: follows, key: "k:{user}", member: "{owner}"}]`,
+			`follows has no {owner}: it has follower, user, time, _`,
+		},
+		{`rules: [{means: follows, key: "k:{user}", member: "{user}"}]`, `{user} is captured twice`},
+		{`rules: [{means: follows, key: "k:{user}", member: "x"}]`, `follows needs {follower}`},
+		{
+			`rules: [{means: follows, key: "k:{who}", member: "{user}"}]`,
+			`key "k:{who}" captures {who}, which is none of follower, user,`,
+		},
+		{`rules: [{means: follows, key: "k:{user", member: "{follower}"}]`, `has a brace that is not closed`},
+		{`rules: [{means: follows, key: "k:user}", member: "{follower}"}]`, `has a brace that is not closed`},
+		{
+			`rules: [{means: follows, key: "k:{user}{follower}", member: "{_}"}]`,
+			`two captures with nothing between them`,
+		},
+		{
+			`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time}"}]`,
+			`captures a {time} without its unit`,
+		},
+		{`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time:h}"}]`, `(not "h")`},
+		{`rules: [{means: follows, key: "k:{user:s}", member: "{follower}"}]`, `only {time:…} has a unit`},
+		{`rules: [{means: follows, key: "k:{user}:{time:s}", member: "{follower}"}]`, `{time} cannot stand in a key`},
+		{
+			`rules: [{means: follows, key: "k:{user}", member: "{follower}:{time:s}", score: s}]`,
+			`{time} is captured, and the score is a time`,
+		},
+		{
+			"rules:\n- {means: reactions, key: 'l:{user}', member: '{item}'}\n- {means: reactions, key: 'm', member: 'x'}",
+			`rule 2 (m): reactions needs {user, item}`,
+		},
 	} {
-		if _, err := ParseMapping([]byte(text)); !errors.Is(err, ErrMapping) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q", text, err, want)
+		_, err := ParseMapping([]byte(c.text))
+		if !errors.Is(err, ErrMapping) || !strings.Contains(err.Error(), c.wantError) {
+			t.Errorf("mapping %s: got %v, want ErrMapping with %q", c.text, err, c.wantError)
 		}
 	}
 }
@@ -169,29 +221,33 @@ func TestPatternsCaptureTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var said captured
+
+		var texts captured
 		var got []string
-		if p.match(c.text, &said) {
-			for _, as := range p.roles {
-				got = append(got, said[as])
+		if p.match(c.text, &texts) {
+			for _, role := range p.roles {
+				got = append(got, texts[role])
 			}
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%q of %q (-want +got):\n%s", c.pattern, c.text, diff)
+			t.Errorf("texts that pattern %q captures of %q (-want +got):\n%s", c.pattern, c.text, diff)
 		}
 	}
 }
 
 func TestGlobMatchesAllKeysOfTheMapping(t *testing.T) {
 	for keys, want := range map[string]string{
-		"app:a:{user},app:b:{user}": "app:*", "a*b:{user}": `a\*b:*`, "{user}:x,{user}:y": "", "a:{user},b:{user}": "",
+		"app:a:{user},app:b:{user}": "app:*",
+		"a*b:{user}":                `a\*b:*`,
+		"{user}:x,{user}:y":         "",
+		"a:{user},b:{user}":         "",
 	} {
 		text := "rules:\n"
 		for key := range strings.SplitSeq(keys, ",") {
 			text += "- {means: reactions, key: '" + key + "', member: '{item}'}\n"
 		}
 		if got := mustParse(t, text).scanPattern(); got != want {
-			t.Errorf("%s: %q, want %q", keys, got, want)
+			t.Errorf("keys %s: got the pattern %q, want %q", keys, got, want)
 		}
 	}
 }
@@ -199,10 +255,10 @@ func TestGlobMatchesAllKeysOfTheMapping(t *testing.T) {
 func TestTimesAreReadExactly(t *testing.T) {
 	const start = events.Micros(1_700_000_000_000_000)
 	for _, c := range []struct {
-		unit unit
-		text string
-		want events.Micros // negative: refused
-		says string
+		unit      unit
+		text      string
+		want      events.Micros // negative if there is an error
+		wantError string
 	}{
 		{unitSeconds, "1600000000", 1_600_000_000_000_000, ""},
 		{unitSeconds, "1.6e+09", 1_600_000_000_000_000, ""},
@@ -228,12 +284,11 @@ func TestTimesAreReadExactly(t *testing.T) {
 		{unitAuto, "soon", -1, "is no time"},
 	} {
 		got, err := c.unit.parse(c.text, start)
-		if c.want < 0 {
-			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s in %v: %d, %v, want %q", c.text, c.unit, got, err, c.says)
-			}
-		} else if err != nil || got != c.want {
-			t.Errorf("%s in %v: %d, %v, want %d", c.text, c.unit, got, err, c.want)
+		switch {
+		case c.want < 0 && (err == nil || !strings.Contains(err.Error(), c.wantError)):
+			t.Errorf("%q in %v: got %d, %v, want an error with %q", c.text, c.unit, got, err, c.wantError)
+		case c.want >= 0 && (err != nil || got != c.want):
+			t.Errorf("%q in %v: got %d, %v, want %d", c.text, c.unit, got, err, c.want)
 		}
 	}
 }

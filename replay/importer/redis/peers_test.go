@@ -25,6 +25,7 @@ func startRedis(t *testing.T) *goredis.Client {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	l.Close()
+
 	cmd := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", fmt.Sprint(addr.Port), "--dir", t.TempDir(), "--save", "")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -35,16 +36,22 @@ func startRedis(t *testing.T) *goredis.Client {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // "signal: killed"
 	})
-	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+
+	// Wait until the server answers.
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for client.Ping(t.Context()).Err() != nil {
+	for {
+		err := client.Ping(t.Context()).Err()
+		if err == nil {
+			return client
+		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("redis-server does not answer")
+			t.Fatalf("got %v from redis-server after a minute, expected an answer", err)
 		}
 	}
-	return client
 }
 
 // Sorted sets of every encoding and size are read completely, with their scores, whatever the size
@@ -52,57 +59,73 @@ func startRedis(t *testing.T) *goredis.Client {
 func TestEveryEncodingIsReadWhole(t *testing.T) {
 	client := startRedis(t)
 	ctx := t.Context()
-	must := func(err error) {
+	mustSucceed := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+
+	// A sorted set with more than so many members is a skiplist; others are listpacks.
 	want := map[string]bool{}
-	for _, entries := range []string{"0", "64", "100000"} { // beyond so many members, a sorted set is a skiplist
-		must(client.ConfigSet(ctx, "zset-max-listpack-entries", entries).Err())
+	for _, maxListpack := range []int{0, 64, 100_000} {
+		mustSucceed(client.ConfigSet(ctx, "zset-max-listpack-entries", fmt.Sprint(maxListpack)).Err())
 		for _, size := range []int{1, 64, 65, 3000} {
-			key := fmt.Sprintf("e%s-%d", entries, size)
+			key := fmt.Sprintf("e%d-%d", maxListpack, size)
 			for n := range size {
 				score := 1_600_000_000 + float64(n)/1024
-				must(client.ZAdd(ctx, "followers:"+key, goredis.Z{Score: score, Member: fmt.Sprint("u", n)}).Err())
+				mustSucceed(client.ZAdd(ctx, "followers:"+key, goredis.Z{Score: score, Member: fmt.Sprint("u", n)}).Err())
 				f := fact{
 					kind: events.UserFollowed, user: fmt.Sprint("u", n), peer: key,
 					at: events.Micros(1_600_000_000_000_000 + (n*1_000_000+512)/1024),
 				}
 				want[f.String()] = true
 			}
+
 			encoding := client.ObjectEncoding(ctx, "followers:"+key).Val()
-			if listpack := entries == "100000" || entries == "64" && size <= 64; listpack != (encoding == "listpack") {
-				t.Errorf("%s is a %s", key, encoding)
+			wantListpack := size <= maxListpack
+			if (encoding == "listpack") != wantListpack {
+				t.Errorf("%s: got the encoding %s, want a listpack: %v", key, encoding, wantListpack)
 			}
 		}
 	}
-	must(client.Do(ctx, "ACL", "SETUSER", "reader", "on", ">secret", "~*", "+info", "+dbsize", "+scan", "+type", "+zscan", "+sscan",
-		"+hscan", "+lrange").Err())
-	for _, size := range []int{1, 7, 1000} {
-		o := Options{URL: "redis://reader:secret@" + client.Options().Addr, Mapping: mustParse(t, plainMapping), PageSize: size}
-		must(o.setDefaultsAndCheck())
+
+	// Read the keys as a user who may only read.
+	mustSucceed(client.Do(ctx, "ACL", "SETUSER", "reader", "on", ">secret", "~*",
+		"+info", "+dbsize", "+scan", "+type", "+zscan", "+sscan", "+hscan", "+lrange").Err())
+	for _, pageSize := range []int{1, 7, 1000} {
+		o := Options{URL: "redis://reader:secret@" + client.Options().Addr, Mapping: mustParse(t, plainMapping), PageSize: pageSize}
+		mustSucceed(o.setDefaultsAndCheck())
 		s, err := newServer(&o)
-		must(err)
+		mustSucceed(err)
+
 		got := map[string]bool{}
 		counts := newKeyCounts(o.Mapping)
-		rd := &keyReader{
+		reader := &keyReader{
 			keyspace: s, mapping: o.Mapping, start: events.Micros(time.Now().UnixMicro()), counts: &counts,
-			fact:   func(f *fact) error { got[f.String()] = true; return nil },
-			reject: func(r *reject) error { t.Errorf("rejected: %v", r); return nil },
+			fact: func(f *fact) error {
+				got[f.String()] = true
+				return nil
+			},
+			reject: func(r *reject) error {
+				t.Errorf("pages of %d: got the reject %v, want none", pageSize, r)
+				return nil
+			},
 		}
-		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-			cursor, err = rd.readStep(ctx, cursor)
-			must(err)
+		cursor, err := reader.readStep(ctx, 0)
+		mustSucceed(err)
+		for cursor != 0 {
+			cursor, err = reader.readStep(ctx, cursor)
+			mustSucceed(err)
 		}
-		must(s.close())
+		mustSucceed(s.close())
+
 		if len(got) != len(want) {
-			t.Errorf("pages of %d: %d facts, want %d", size, len(got), len(want))
+			t.Errorf("pages of %d: got %d facts, want %d", pageSize, len(got), len(want))
 		}
 		for f := range want {
 			if !got[f] {
-				t.Errorf("pages of %d: missing: %s", size, f)
+				t.Errorf("pages of %d: the fact %s is missing", pageSize, f)
 				break
 			}
 		}
@@ -117,14 +140,16 @@ func TestCommandLimitIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	o := Options{URL: "redis://" + client.Options().Addr, Mapping: mustParse(t, plainMapping), Commands: 400}
 	began := time.Now()
 	report, err := DryRun(t.Context(), o)
 	if err != nil || report.Found != 300 {
-		t.Fatalf("%+v, %v", report, err)
+		t.Fatalf("got %+v, %v, want 300 facts", report, err)
 	}
-	// 600 commands and more, of which a second's worth comes at once.
+
+	// There are more than 600 commands. The first 400 are not delayed.
 	if took := time.Since(began); took < 400*time.Millisecond {
-		t.Errorf("600 commands took %v at 400 a second", took)
+		t.Errorf("600 commands took %v at 400 per second, want at least 400ms", took)
 	}
 }

@@ -40,6 +40,7 @@ func someFacts() []fact {
 
 var someReject = reject{rule: 3, key: "k\xff", element: "", reason: "no id"}
 
+// someRecords returns the records of someFacts and someReject.
 func someRecords() (list [][]byte) {
 	for _, f := range someFacts() {
 		list = append(list, f.appendTo(nil))
@@ -47,7 +48,7 @@ func someRecords() (list [][]byte) {
 	return append(list, someReject.appendTo(nil))
 }
 
-func readAll(t *testing.T, from recordfile.Records) (list [][]byte) {
+func mustReadAll(t *testing.T, from recordfile.Records) (list [][]byte) {
 	t.Helper()
 	for {
 		record, err := from.Next()
@@ -61,7 +62,7 @@ func readAll(t *testing.T, from recordfile.Records) (list [][]byte) {
 	}
 }
 
-func writeRecords(t *testing.T, path string, list [][]byte) {
+func mustWriteRecords(t *testing.T, path string, list [][]byte) {
 	t.Helper()
 	w, err := recordfile.Create(path)
 	if err != nil {
@@ -82,12 +83,12 @@ func writeRecords(t *testing.T, path string, list [][]byte) {
 func TestRecordEncodingIsStable(t *testing.T) {
 	records := someRecords()
 	if !slices.IsSortedFunc(records, bytes.Compare) {
-		t.Error("records are not in the order of their facts")
+		t.Errorf("got the records %q, expected that they are in the order of their facts", records)
 	}
 
 	const golden = "testdata/records.golden"
 	path := filepath.Join(t.TempDir(), "records")
-	writeRecords(t, path, records)
+	mustWriteRecords(t, path, records)
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -99,24 +100,31 @@ func TestRecordEncodingIsStable(t *testing.T) {
 	}
 
 	want, err := os.ReadFile(golden)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the format changed (%v): got\n%q, want\n%q", err, got, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("the file differs from the golden file: got\n%q, want\n%q", got, want)
 	}
 
+	// The golden file can be read.
 	r, err := recordfile.Open(golden)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	list := readAll(t, r)
+	list := mustReadAll(t, r)
 	for i, f := range someFacts() {
-		back, err := decodeFact(list[i])
-		if diff := cmp.Diff(f, back, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
-			t.Errorf("%v: %v (-want +got):\n%s", &f, err, diff)
+		decoded, err := decodeFact(list[i])
+		if err != nil {
+			t.Errorf("decode the record of %v: got %v, want no error", &f, err)
+		}
+		if diff := cmp.Diff(f, decoded, cmp.AllowUnexported(fact{})); diff != "" {
+			t.Errorf("fact %v from its record (-want +got):\n%s", &f, diff)
 		}
 	}
-	if back, err := decodeReject(list[len(list)-1]); err != nil || back != someReject {
-		t.Errorf("got %+v and %v, expected %+v", back, err, someReject)
+	if decoded, err := decodeReject(list[len(list)-1]); err != nil || decoded != someReject {
+		t.Errorf("got the reject %+v and %v, want %+v", decoded, err, someReject)
 	}
 }
 
@@ -125,16 +133,21 @@ func FuzzDecodeFact(f *testing.F) {
 	for _, record := range someRecords() {
 		f.Add(record)
 	}
+
 	f.Fuzz(func(t *testing.T, record []byte) {
 		if r, err := decodeReject(record); err == nil && len(r.appendTo(nil)) > len(record) {
-			t.Errorf("the reject %q was decoded to %+v, which has more bytes", record, r)
+			t.Errorf("the reject %q was decoded to %+v, whose record has more bytes, want at most as many", record, r)
 		}
-		x, err := decodeFact(record)
+
+		decoded, err := decodeFact(record)
 		if err != nil {
 			return
 		}
-		if got := x.appendTo(nil); !bytes.Equal(got, record) || strings.Contains(x.user, "\x00") {
-			t.Errorf("the fact %q was decoded to %+v, expected the same bytes and no zero byte in the user", record, x)
+		if got := decoded.appendTo(nil); !bytes.Equal(got, record) {
+			t.Errorf("the fact %q was decoded to %+v, whose record is %q, want the same bytes", record, decoded, got)
+		}
+		if strings.Contains(decoded.user, "\x00") {
+			t.Errorf("the fact %q was decoded to the user %q, want no zero byte in it", record, decoded.user)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,13 +36,15 @@ func serveReplies(t *testing.T, reply string, endless bool) *server {
 		}
 	}()
 
-	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, PublishOptions: importer.PublishOptions{Patience: time.Hour}})
+	s, err := newServer(&Options{
+		URL: "redis://" + l.Addr().String(), PageSize: 10, PublishOptions: importer.PublishOptions{Patience: time.Hour},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := errors.Join(s.close(), l.Close()); err != nil {
-			t.Error(err)
+			t.Errorf("close of the connection and the listener: got %v, expected no error", err)
 		}
 		<-ended
 	})
@@ -105,8 +108,9 @@ func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 // limit, and there is no other attempt.
 func TestTooLargeReplyIsAnError(t *testing.T) {
 	for name, test := range map[string]struct {
-		reply, expected string
-		endless         bool // also to HELLO, the first command
+		reply    string
+		wantText string // in the error
+		endless  bool   // also to HELLO, the first command
 	}{
 		"an endless line":        {strings.Repeat("x", 4096), "a line of more than 65536 bytes", true},
 		"an endless status":      {"+" + strings.Repeat("x", 1<<17), "a line of more than 65536 bytes", false},
@@ -117,8 +121,8 @@ func TestTooLargeReplyIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serveReplies(t, test.reply, test.endless)
 			_, _, err := s.scan(t.Context(), 0, "")
-			if !isTooLarge(err) || !strings.Contains(err.Error(), test.expected) {
-				t.Errorf("got %v, expected an error with %q", err, test.expected)
+			if !isTooLarge(err) || !strings.Contains(err.Error(), test.wantText) {
+				t.Errorf("got %v, expected an error about the size with %q", err, test.wantText)
 			}
 		})
 	}
@@ -131,16 +135,18 @@ func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 	replies := fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$-1\r\n:1\r\n+OK\r\n-ERR no\r\n*-1\r\n$0\r\n\r\n", len(long), long)
 	for _, size := range []int{1, 2, 7, 4096, len(replies)} {
 		var c limitedConn
-		for rest := replies; len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			if err := c.checkReply([]byte(rest[:min(size, len(rest))])); err != nil {
-				t.Fatalf("in pieces of %d bytes: %v", size, err)
+		for piece := range slices.Chunk([]byte(replies), size) {
+			if err := c.checkReply(piece); err != nil {
+				t.Fatalf("in pieces of %d bytes: got %v, expected no error", size, err)
 			}
 		}
 		if c.stringBytes != 0 || c.lineBytes != 0 {
-			t.Errorf("in pieces of %d bytes: expected complete replies, got %d bytes left of a string and %d bytes of a line", size, c.stringBytes, c.lineBytes)
+			t.Errorf("in pieces of %d bytes: got %d bytes left of a string and %d bytes of a line, expected complete replies",
+				size, c.stringBytes, c.lineBytes)
 		}
 	}
 
+	// Each of several round trips may have a long reply.
 	s := serveReplies(t, fmt.Sprintf("*2\r\n$1\r\n0\r\n*1\r\n$%d\r\n%s\r\n", len(long), long), false)
 	for range 3 {
 		keys, _, err := s.scan(t.Context(), 0, "")
@@ -149,9 +155,10 @@ func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 		}
 	}
 
+	// A single one has a limit.
 	var c limitedConn
 	c.read = maxReplyBytes
 	if err := c.checkReply([]byte("+OK\r\n")); !isTooLarge(err) {
-		t.Errorf("after %d bytes in a round trip: got %v, expected an error", maxReplyBytes, err)
+		t.Errorf("after %d bytes in a round trip: got %v, expected an error about the size", maxReplyBytes, err)
 	}
 }
