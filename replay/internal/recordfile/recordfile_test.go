@@ -49,7 +49,8 @@ func TestDamagedFileIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := func(data []byte) error {
+
+	writeAndRead := func(data []byte) error {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -61,28 +62,30 @@ func TestDamagedFileIsRefused(t *testing.T) {
 		_, err = readAll(r)
 		return err
 	}
-	if err := read(whole); err != nil {
+	if err := writeAndRead(whole); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range whole {
-		if err := read(whole[:i]); !errors.Is(err, ErrDamaged) {
+		if err := writeAndRead(whole[:i]); !errors.Is(err, ErrDamaged) {
 			t.Errorf("cut at %d: got %v, expected ErrDamaged", i, err)
 		}
-		other := bytes.Clone(whole)
-		other[i] ^= 1 << (i % 8)
-		if err := read(other); !errors.Is(err, ErrDamaged) {
-			t.Errorf("another bit at %d: got %v, expected ErrDamaged", i, err)
+		flipped := bytes.Clone(whole)
+		flipped[i] ^= 1 << (i % 8)
+		if err := writeAndRead(flipped); !errors.Is(err, ErrDamaged) {
+			t.Errorf("a flipped bit at %d: got %v, expected ErrDamaged", i, err)
 		}
 	}
 }
 
 // Whatever fits into memory, the sorter returns every record once and in order.
 func TestSorterReturnsEveryRecordOnce(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	// Add so many records that the sorter would have 150 files, if it did not merge some in between.
+	random := rand.New(rand.NewPCG(1, 2))
 	s := &Sorter{Dir: t.TempDir(), MaxRecords: 20}
 	want := map[string]bool{}
-	for range 3000 { // 150 files: they are merged in between
-		record := fmt.Sprint("record ", rng.IntN(1000))
+	for range 3000 {
+		record := fmt.Sprint("record ", random.IntN(1000))
 		want[record] = true
 		if err := s.Add([]byte(record)); err != nil {
 			t.Fatal(err)
@@ -92,7 +95,7 @@ func TestSorterReturnsEveryRecordOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.Files) >= maxFiles {
-		t.Errorf("%d files, expected fewer than %d", len(s.Files), maxFiles)
+		t.Errorf("got %d files, expected fewer than %d", len(s.Files), maxFiles)
 	}
 
 	m, err := s.Merge()
@@ -104,18 +107,21 @@ func TestSorterReturnsEveryRecordOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.IsSortedFunc(got, bytes.Compare) || len(got) != len(want) {
-		t.Errorf("%d records, expected %d in order", len(got), len(want))
+	if len(got) != len(want) {
+		t.Errorf("got %d records, expected %d", len(got), len(want))
+	}
+	if !slices.IsSortedFunc(got, bytes.Compare) {
+		t.Errorf("got the records %q, expected them in order", got)
 	}
 	for _, record := range got {
 		if !want[string(record)] {
-			t.Errorf("%q was never added", record)
+			t.Errorf("got the record %q, which was never added", record)
 		}
 	}
 }
 
-// TestTooLongRecordIsRefused demands that a record which a Reader would take for damage is not
-// written.
+// TestTooLongRecordIsRefused checks that the writer refuses a record that a Reader would take for
+// damage.
 func TestTooLongRecordIsRefused(t *testing.T) {
 	w, err := Create(filepath.Join(t.TempDir(), "records"))
 	if err != nil {
@@ -123,7 +129,7 @@ func TestTooLongRecordIsRefused(t *testing.T) {
 	}
 	defer w.Discard()
 	if err := w.Add(make([]byte, maxRecordBytes)); err != nil {
-		t.Errorf("the longest record: %v", err)
+		t.Errorf("the longest record: got the error %v, expected none", err)
 	}
 	if err := w.Add(bytes.Repeat([]byte{1}, maxRecordBytes+1)); !errors.Is(err, errTooLong) {
 		t.Errorf("a longer record: got the error %v, expected %v", err, errTooLong)
