@@ -11,10 +11,13 @@ import (
 func TestDiskErrorsNameBothSizes(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
-		want string
+		want string // empty for no error
 	}{
 		{replay.CheckSpace("a shadow of graph", replay.BuildSpace(100<<20), 130<<20), ""},
-		{replay.CheckSpace("a shadow of graph", replay.BuildSpace(100<<20), 130<<20-1), "not enough disk: for a shadow of graph 130 MiB are needed, 129 MiB are free"},
+		{
+			replay.CheckSpace("a shadow of graph", replay.BuildSpace(100<<20), 130<<20-1),
+			"not enough disk: for a shadow of graph 130 MiB are needed, 129 MiB are free",
+		},
 		{replay.CheckSpace("x", 20<<30, 9<<30), "not enough disk: for x 20 GiB are needed, 9 GiB are free"},
 		{replay.CheckFree(256<<20, 256<<20), ""},
 		{replay.CheckFree(256<<20, 1025), "not enough disk: 1025 B are left, 256 MiB must stay free"},
@@ -24,9 +27,9 @@ func TestDiskErrorsNameBothSizes(t *testing.T) {
 	} {
 		switch {
 		case tc.want == "" && tc.err != nil:
-			t.Error(tc.err)
+			t.Errorf("got the error %v, expected none", tc.err)
 		case tc.want != "" && (!errors.Is(tc.err, replay.ErrDisk) || tc.err.Error() != tc.want):
-			t.Errorf("got %v, expected %s", tc.err, tc.want)
+			t.Errorf("got the error %v, expected %s", tc.err, tc.want)
 		}
 	}
 }
