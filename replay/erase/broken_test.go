@@ -17,43 +17,43 @@ import (
 
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-var errDied = errors.New("died")
+var errScheduled = errors.New("the step fails as scheduled")
 
 // failureSchedule makes every step fail from the n-th on, and then ends a context. The zero value
 // lets all steps succeed.
 type failureSchedule struct {
-	mu     sync.Mutex
-	armed  bool     // whether steps are counted
-	n      int      // number of the first step that fails; 0 for none
-	steps  []string // steps since failAtStep
-	dead   bool     // whether step n has been reached
-	cancel func()
+	mu        sync.Mutex
+	isActive  bool     // whether steps are counted
+	firstFail int      // number of the first step that fails; 0 for none
+	steps     []string // steps since failAtStep, up to the first that failed
+	hasFailed bool     // whether step firstFail has been reached
+	cancel    func()   // ends the context that failAtStep returned
 }
 
-func (d *failureSchedule) failIfDue(what string) error {
+// failIfDue counts a step, and returns an error if the step fails.
+func (d *failureSchedule) failIfDue(step string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.armed {
+	if !d.isActive {
 		return nil
 	}
 
-	if !d.dead {
-		d.steps = append(d.steps, what)
-		if len(d.steps) == d.n {
-			d.dead = true
+	if !d.hasFailed {
+		d.steps = append(d.steps, step)
+		if len(d.steps) == d.firstFail {
+			d.hasFailed = true
 			d.cancel()
 		}
 	}
 
-	if d.dead {
-		return fmt.Errorf("%w: %s", errDied, what)
+	if d.hasFailed {
+		return fmt.Errorf("%w: %s", errScheduled, step)
 	}
 	return nil
 }
@@ -63,8 +63,11 @@ func (d *failureSchedule) failIfDue(what string) error {
 func (d *failureSchedule) failAtStep(ctx context.Context, n int) context.Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	d.armed, d.n, d.steps, d.dead, d.cancel = true, n, nil, false, cancel
+	ctx, d.cancel = context.WithCancel(ctx)
+	d.isActive = true
+	d.firstFail = n
+	d.steps = nil
+	d.hasFailed = false
 	return ctx
 }
 
@@ -73,10 +76,11 @@ func (d *failureSchedule) stopFailing() (steps []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cancel()
-	d.armed = false
+	d.isActive = false
 	return d.steps
 }
 
+// failingBucket is a bucket whose operations fail as the schedule says.
 type failingBucket struct {
 	bucket.Bucket
 	*failureSchedule
@@ -110,6 +114,7 @@ func (b failingBucket) Delete(ctx context.Context, name string) error {
 	return b.Bucket.Delete(ctx, name)
 }
 
+// failingArchiver is an archiver that fails as the schedule says, before or after it archives.
 type failingArchiver struct {
 	Archiver
 	*failureSchedule
@@ -129,6 +134,7 @@ type failingLogHandler struct {
 	*failureSchedule
 }
 
+// newEpoch is the message with which package eventlog logs that the log is in a new epoch.
 const newEpoch = "log: it goes on in a new epoch"
 
 func (failingLogHandler) Enabled(context.Context, slog.Level) bool { return true }
@@ -192,7 +198,8 @@ func mustErase(t *testing.T, s *testService) {
 	}
 	want := s.waitForRows(res.Position.Seq)
 
-	// A claim that was not released is void after some minutes. Make it that old.
+	// Snapshots need a claim. One that was not released is void after some minutes, so make it that
+	// old.
 	claims, err := filepath.Glob(filepath.Join(s.dir, "snapshots", "snapshot-claims", "*"))
 	if err != nil {
 		t.Fatal(err)
@@ -220,16 +227,12 @@ func mustErase(t *testing.T, s *testService) {
 	}
 
 	s.stop()
-	for _, user := range erased {
-		if found := conformance.FilesWith(t, s.dir, user); len(found) > 0 {
-			t.Errorf("expected no file with the id %s, got %v", user, found)
-		}
-	}
+	checkInNoFile(t, s.dir, erased)
 }
 
 // stepsToInterrupt chooses steps at which an erasure is to be interrupted. Of similar steps in a
 // row, such as those for the files of a store, it considers the first and the last only.
-func stepsToInterrupt(t *testing.T, from string) (at []int) {
+func stepsToInterrupt(t *testing.T, from string) []int {
 	t.Helper()
 	_, steps, err := eraseInterruptedAt(t, from, 0)
 	if err != nil {
@@ -242,9 +245,10 @@ func stepsToInterrupt(t *testing.T, from string) (at []int) {
 		}
 		return path.Dir(steps[i])
 	}
+	var candidates []int
 	for i := range steps {
 		if dirOf(i) != dirOf(i-1) || dirOf(i) != dirOf(i+1) {
-			at = append(at, i+1)
+			candidates = append(candidates, i+1)
 		}
 	}
 
@@ -253,16 +257,16 @@ func stepsToInterrupt(t *testing.T, from string) (at []int) {
 	first := rand.IntN(stride)
 	if testing.Short() {
 		const points = 10
-		stride = max(1, len(at)/points)
+		stride = max(1, len(candidates)/points)
 		first = 0
 	}
 
-	var some []int
-	for i := first; i < len(at); i += stride {
-		some = append(some, at[i])
+	var chosen []int
+	for i := first; i < len(candidates); i += stride {
+		chosen = append(chosen, candidates[i])
 	}
-	t.Logf("an erasure has %d steps, and is interrupted at %v", len(steps), some)
-	return some
+	t.Logf("an erasure has %d steps, and is interrupted at %v", len(steps), chosen)
+	return chosen
 }
 
 // eraseInterruptedAt erases the users in a copy of a directory. Everything fails from step n on; 0
@@ -290,33 +294,37 @@ func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps
 func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	from := prepareDir(t)
 
-	switched := map[bool]int{} // interrupted erasures, by whether the log was in the new epoch
+	var interruptedInOldEpoch, interruptedInNewEpoch int
 	for i, n := range stepsToInterrupt(t, from) {
 		s, steps, err := eraseInterruptedAt(t, from, n)
-		if err == nil {
-			// The number of steps varies, because the archiver and the keeper of snapshots work at
-			// the same time.
+		switch {
+		case err == nil:
+			// The number of steps varies, because the archiver and the scheduler of snapshots work
+			// at the same time.
 			t.Logf("the erasure had only %d steps", len(steps))
-		} else {
-			switched[s.o.Log.Epoch() > 1]++
+		case s.o.Log.Epoch() > 1:
+			interruptedInNewEpoch++
+		default:
+			interruptedInOldEpoch++
 		}
 
-		what := fmt.Sprintf("interrupted at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
+		// After every other interruption, restart the service. The others are temporary faults.
+		interruption := fmt.Sprintf("interrupted at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
 		if i%2 == 0 {
 			s.stop()
 			s = startService(t, s.dir)
-			what += ", restarted"
+			interruption += ", restarted"
 		}
 
 		mustErase(t, s)
 		if t.Failed() {
-			t.Fatal(what)
+			t.Fatalf("the erasure could not be repeated after it was %s", interruption)
 		}
 	}
 
-	t.Logf("%d interruptions before the log switched to the new epoch, %d after it", switched[false], switched[true])
-	if switched[true] == 0 || switched[false] == 0 {
-		t.Error("expected interruptions both before and after the log switched to the new epoch")
+	if interruptedInOldEpoch == 0 || interruptedInNewEpoch == 0 {
+		t.Errorf("got %d interruptions before the log was in the new epoch and %d after it, expected some of both",
+			interruptedInOldEpoch, interruptedInNewEpoch)
 	}
 }
 
@@ -336,13 +344,22 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 		}
 	}
 
-	long := time.Now().Add(-time.Minute)
+	// Make other leftovers, which are a minute old.
+	minuteAgo := time.Now().Add(-time.Minute)
 	for _, name := range []string{
-		"bucket/archive/segment-left", "bucket/.put-1", "snapshots/.put-2", "stores/shadow-snapshots/inbox/000007.sst",
-		"stores/inbox/shadow-next/000007.sst", "stores/inbox/shadow-next.parts/events",
+		"bucket/archive/segment-left",
+		"bucket/.put-1",
+		"snapshots/.put-2",
+		"stores/shadow-snapshots/inbox/000007.sst",
+		"stores/inbox/shadow-next/000007.sst",
+		"stores/inbox/shadow-next.parts/events",
 	} {
 		name = filepath.Join(s.dir, filepath.FromSlash(name))
-		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, []byte(erased[0]), 0o600), os.Chtimes(name, long, long))
+		err := errors.Join(
+			os.MkdirAll(filepath.Dir(name), 0o750),
+			os.WriteFile(name, []byte(erased[0]), 0o600),
+			os.Chtimes(name, minuteAgo, minuteAgo),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,16 +380,17 @@ func TestDeletionIsOnDiskBeforeScrubbing(t *testing.T) {
 	defer func() { s.stop() }()
 	s.waitForRows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), erasedNames))
 
+	// The erasure archives the log between the deletion and the scrub.
 	s.o.Archiver = archiverFunc(func(_ context.Context, seq uint64) error {
 		for _, l := range s.o.Stores {
 			if flushed := l.Status().Flushed.Seq; flushed < seq {
 				t.Errorf("the store %s is on disk up to %d, expected the deletion at %d", l.Name(), flushed, seq)
 			}
 		}
-		return errDied
+		return errScheduled
 	})
 
-	if _, err := Erase(t.Context(), s.o, erased, nil); !errors.Is(err, errDied) {
+	if _, err := Erase(t.Context(), s.o, erased, nil); !errors.Is(err, errScheduled) {
 		t.Errorf("got %v, expected the error of the archiver", err)
 	}
 }

@@ -34,11 +34,12 @@ import (
 type testService struct {
 	t    *testing.T
 	dir  string
-	o    Options
+	o    Options // of its erasures
 	hub  *eventlog.Hub
 	stop func()
 }
 
+// subscription implements [store.Subscription] with the head of the hub.
 type subscription struct {
 	*eventlog.Subscription
 	hub *eventlog.Hub
@@ -46,6 +47,8 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
+// subscribe subscribes to events of some kinds after a cursor. The zero cursor is the start of the
+// log.
 func (s *testService) subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = s.o.Log.Start()
@@ -63,60 +66,73 @@ func startService(t *testing.T, dir string) *testService {
 func startFailingService(t *testing.T, dir string, d *failureSchedule) *testService {
 	t.Helper()
 	s := &testService{t: t, dir: dir}
-	must := func(err error) {
+	mustSucceed := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+
+	// Open the log with its archive.
 	var err error
 	s.o.Log, err = eventlog.Open(t.Context(), eventlog.Config{
-		Dir: filepath.Join(dir, "log"), Logger: slog.New(failingLogHandler{Handler: slog.DiscardHandler, failureSchedule: d}),
+		Dir:    filepath.Join(dir, "log"),
+		Logger: slog.New(failingLogHandler{Handler: slog.DiscardHandler, failureSchedule: d}),
 	})
-	must(err)
-	open := func(name string) bucket.Bucket {
+	mustSucceed(err)
+	openBucket := func(name string) bucket.Bucket {
 		b, err := bucket.NewDir(filepath.Join(dir, name))
-		must(err)
+		mustSucceed(err)
 		s.o.Buckets = append(s.o.Buckets, b)
 		return failingBucket{b, d}
 	}
-	s.o.Archive, err = archive.Open(t.Context(), open("bucket"), s.o.Log.ID())
-	must(err)
+	s.o.Archive, err = archive.Open(t.Context(), openBucket("bucket"), s.o.Log.ID())
+	mustSucceed(err)
 	s.o.Log.SetArchive(s.o.Archive)
+
+	// Make the parts that read the log and write to it.
 	s.hub = eventlog.NewHub(s.o.Log, eventlog.HubOptions{})
 	s.o.Publisher, err = s.o.Log.NewPublisher(eventlog.PublisherOptions{})
-	must(err)
-	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
-	s.o.Archiver = failingArchiver{arch, d}
+	mustSucceed(err)
+	logArchiver := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
+	s.o.Archiver = failingArchiver{logArchiver, d}
 	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		if err := d.failIfDue("subscribe"); err != nil {
 			return nil, err
 		}
 		return s.subscribe(from, kinds)
 	}
-	s.o.Bucket = open("snapshots")
-	s.o.Scheduler = snapshot.New(snapshot.Options{Bucket: s.o.Bucket, Scratch: filepath.Join(dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores})
+
+	s.o.Bucket = openBucket("snapshots")
+	s.o.Scheduler = snapshot.New(snapshot.Options{
+		Bucket:  s.o.Bucket,
+		Scratch: filepath.Join(dir, "stores", "shadow-snapshots"),
+		Stores:  s.snapshotStores,
+	})
+
+	// Run these parts and the stores until stop is called.
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	run := func(f func(context.Context) error) {
+	startPart := func(run func(context.Context) error) {
 		wg.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				t.Error(err)
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				t.Errorf("a part of the service ended with %v, expected that it runs until it is stopped", err)
 			}
 		})
 	}
-	run(s.hub.Run)
-	run(arch.Run)
-	for _, p := range all.Constructors(smallSettings()) {
-		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: p})
-		must(err)
+	startPart(s.hub.Run)
+	startPart(logArchiver.Run)
+	for _, newProjection := range all.Constructors(smallSettings()) {
+		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: newProjection})
+		mustSucceed(err)
 		s.o.Stores = append(s.o.Stores, l)
-		run(func(ctx context.Context) error {
+		startPart(func(ctx context.Context) error {
 			return l.Run(ctx, func(from events.Cursor) (store.Subscription, error) { return s.subscribe(from, events.AllKinds) })
 		})
 	}
 	s.o.Part = &Part{Log: s.o.Log, Archive: s.o.Archive, Stores: s.o.Stores}
-	must(s.o.Part.OpenAlone(dir))
+	mustSucceed(s.o.Part.OpenAlone(dir))
+
 	s.stop = func() {
 		err := s.o.Publisher.Close(context.Background())
 		cancel()
@@ -126,12 +142,15 @@ func startFailingService(t *testing.T, dir string, d *failureSchedule) *testServ
 		s.hub.Close()
 		wg.Wait()
 		if err := errors.Join(err, s.o.Log.Close(context.Background())); err != nil {
-			t.Error(err)
+			t.Errorf("stop of the service: got %v, expected no error", err)
 		}
 	}
+
+	// Wait until the archiver runs.
 	for {
-		if err := arch.ArchiveNow(t.Context(), 0); !errors.Is(err, archiver.ErrNotRunning) {
-			must(err)
+		err := logArchiver.ArchiveNow(t.Context(), 0)
+		if !errors.Is(err, archiver.ErrNotRunning) {
+			mustSucceed(err)
 			return s
 		}
 		runtime.Gosched()
@@ -151,6 +170,7 @@ func (s *testService) snapshotStores() (stores []snapshot.Store) {
 func (s *testService) publish(envs []*events.Envelope, names map[string]string) (seq uint64) {
 	s.t.Helper()
 	for _, env := range envs {
+		// Rename the users, and leave out events that a service would reject.
 		var msgs []*skeinv1.Event
 		for _, ev := range env.Events {
 			for _, id := range []*string{&ev.User, &ev.Peer, &ev.RepinUser} {
@@ -165,9 +185,10 @@ func (s *testService) publish(envs []*events.Envelope, names map[string]string) 
 		if len(msgs) == 0 {
 			continue
 		}
+
 		res, err := s.o.Publisher.Publish(context.Background(), msgs, eventlog.PublishOptions{})
 		if err != nil {
-			s.t.Error(err)
+			s.t.Errorf("publish an envelope: got %v, expected no error", err)
 			return seq
 		}
 		seq = max(seq, res.Position.Seq)
@@ -202,8 +223,8 @@ func (s *testService) waitForSeq(seq uint64) error {
 // of the seen store has come, which makes a step every 74 seconds. The table in keys.go of that
 // package describes its key.
 func withoutLogTime(rows conformance.Rows) conformance.Rows {
-	tick := projections.AppendPrefix(nil, projections.StoreShard, projections.FirstSeenTag+5)
-	return slices.DeleteFunc(slices.Clone(rows), func(r conformance.Row) bool { return bytes.Equal(r.Key, tick) })
+	key := projections.AppendPrefix(nil, projections.StoreShard, projections.FirstSeenTag+5)
+	return slices.DeleteFunc(slices.Clone(rows), func(r conformance.Row) bool { return bytes.Equal(r.Key, key) })
 }
 
 // After an erasure, no file contains the id (I12). Everything else is unchanged, even in stores
@@ -211,19 +232,17 @@ func withoutLogTime(rows conformance.Rows) conformance.Rows {
 func TestErasedIDIsInNoFile(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
-	names := map[string]string{"user1": "somebody-to-be-erased", "user2": "7234567890123456789", "user3": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 	w := memlog.NewWorld(1, 30)
-	s.waitForRows(s.publish(w.Envelopes(600), names))
+	s.waitForRows(s.publish(w.Envelopes(600), erasedNames))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	for epoch, user := range []string{"", names["user1"], names["user2"], names["user3"]} {
-		if epoch == 0 {
-			continue
-		}
+	// Each erasure begins an epoch of the log. The first epoch is 1.
+	for index, user := range erased {
+		epochBefore := uint32(index) + 1
 		if len(conformance.FilesWith(t, dir, user)) == 0 {
 			t.Fatalf("no file contains %s before the erasure, expected some", user)
 		}
@@ -238,15 +257,20 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 
 		want := s.waitForRows(res.Position.Seq)
 
+		// Only the epoch of the log changes.
 		r, err := Erase(t.Context(), s.o, []string{user}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Epoch != uint32(epoch)+1 || s.o.Archive.Epoch() != r.Epoch || r.Scrubbed.Changed == 0 || r.Pause <= 0 {
-			t.Errorf("got the report %+v, expected epoch %d, scrubbed events and a pause", r, epoch+1)
+		if r.Epoch != epochBefore+1 || s.o.Archive.Epoch() != r.Epoch {
+			t.Errorf("got epoch %d in the report and %d of the archive, expected %d for both", r.Epoch, s.o.Archive.Epoch(), epochBefore+1)
 		}
-		if got := s.o.Log.LastErasure(); got != (eventlog.Erasure{Epoch: uint32(epoch), Seq: r.Deleted.Seq}) {
-			t.Errorf("got %v as the last erasure in the log, expected epoch %d and sequence %d", got, epoch, r.Deleted.Seq)
+		if r.Scrubbed.Changed == 0 || r.Pause <= 0 {
+			t.Errorf("got the report %+v, expected scrubbed events and a pause", r)
+		}
+		wantErasure := eventlog.Erasure{Epoch: epochBefore, Seq: r.Deleted.Seq}
+		if got := s.o.Log.LastErasure(); got != wantErasure {
+			t.Errorf("got %+v as the last erasure in the log, expected %+v", got, wantErasure)
 		}
 		for i, rows := range s.waitForRows(r.Head) {
 			withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after erasing %s", s.o.Stores[i].Name(), user)
@@ -261,15 +285,21 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 	}
 
 	s.stop()
-	for _, user := range names {
-		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("%s is still in the files %v", user, found)
-		}
-	}
+	checkInNoFile(t, dir, erased)
 
 	s = startService(t, dir)
 	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
 	s.stop()
+}
+
+// checkInNoFile checks that no file in a directory contains the id of one of the users.
+func checkInNoFile(t *testing.T, dir string, users []string) {
+	t.Helper()
+	for _, user := range users {
+		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
+			t.Errorf("got the files %v with the id %s, expected none", found, user)
+		}
+	}
 }
 
 // Many users are erased in one pass: the log begins a single epoch. Stores build only partitions to
@@ -295,36 +325,37 @@ func TestManyUsersAreErasedInOnePass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]any{3, []int{1}, uint32(2)}, []any{r.Users, r.Unknown, r.Epoch}); diff != "" {
-		t.Errorf("users, unknown users and epoch (-want +got)\n%s", diff)
+	if r.Users != 3 || r.Epoch != 2 {
+		t.Errorf("got %d erased users in epoch %d, expected 3 in epoch 2", r.Users, r.Epoch)
+	}
+	if diff := cmp.Diff([]int{1}, r.Unknown); diff != "" {
+		t.Errorf("numbers of unknown users (-want +got):\n%s", diff)
 	}
 	for i, rows := range s.waitForRows(r.Head) {
 		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after the erasure", s.o.Stores[i].Name())
 	}
 
-	var homes events.Partitions // seen has rows at the homes of users alone
+	// The store seen has rows at the homes of users alone, so it builds only their partitions.
+	var homes events.Partitions
 	for _, user := range erased {
 		homes.AddHome(user)
 	}
-	wantLine := fmt.Sprintf("seen: %d of 256 partitions were built from the log; the others have the same rows as before, which were copied", homes.Len())
+	wantLine := fmt.Sprintf("seen: %d of 256 partitions were built from the log; the others have the same rows as before, which were copied",
+		homes.Len())
 	for _, want := range []string{wantLine, "user 1 of the list was not erased", "there are no replicas, and so no Raft logs"} {
 		if !strings.Contains(r.String(), want) {
-			t.Errorf("expected %q in the report\n%s", want, r)
+			t.Errorf("got the report\n%s\nexpected %q in it", r, want)
 		}
 	}
 
 	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"}))
 	s.stop()
-	for _, user := range erased {
-		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("%s is still in the files %v", user, found)
-		}
-	}
+	checkInNoFile(t, dir, erased)
 }
 
-// An erasure that ended before the stores were built anew is made up for by the next one, also if
-// that is about another user. The log only names the partitions of the last erasure, so the next
-// one builds all partitions from the log and copies none.
+// If an erasure ended before the stores were built anew, the next one cleans up after it, even if
+// the next one is about another user. The log only names the partitions of the last erasure, so the
+// next one builds all partitions from the log and copies none.
 func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
@@ -335,6 +366,7 @@ func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 		}
 	}
 
+	// The first erasure fails in the new epoch, when it begins to build stores.
 	fault := errors.New("no log today")
 	subscribe := s.o.Subscribe
 	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
@@ -353,15 +385,12 @@ func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if unwanted := "which were copied"; strings.Contains(r.String(), unwanted) {
-		t.Errorf("expected no %q in the report\n%s", unwanted, r)
+	const copiedRows = "which were copied"
+	if strings.Contains(r.String(), copiedRows) {
+		t.Errorf("got the report\n%s\nexpected no %q in it", r, copiedRows)
 	}
 	s.stop()
-	for _, user := range erased[:2] {
-		if found := conformance.FilesWith(t, filepath.Join(dir, "stores"), user); len(found) > 0 {
-			t.Errorf("%s is still in the files %v", user, found)
-		}
-	}
+	checkInNoFile(t, filepath.Join(dir, "stores"), erased[:2])
 }
 
 // An id that no event names, for example because it is misspelled, changes nothing. The id of a
@@ -377,15 +406,18 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 		}
 
 		if _, err := Erase(t.Context(), s.o, []string{user}, nil); !errors.Is(err, ErrUnknownUser) {
-			t.Errorf("got %v, expected %v", err, ErrUnknownUser)
+			t.Errorf("erasure of %s: got %v, expected %v", user, err, ErrUnknownUser)
 		}
 
 		after, err := s.o.Log.Head(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(before, after); diff != "" || s.o.Log.Epoch() != 1 {
-			t.Errorf("got epoch %d, expected 1, and another head of the log (-want +got)\n%s", s.o.Log.Epoch(), diff)
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("erasure of %s: the head of the log changed (-before +after):\n%s", user, diff)
+		}
+		if epoch := s.o.Log.Epoch(); epoch != 1 {
+			t.Errorf("erasure of %s: got epoch %d, expected 1", user, epoch)
 		}
 	}
 
@@ -410,22 +442,24 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 	}
 	defer sub.Close()
 
+	// Publish and wait for the stores during the erasures.
 	stop := make(chan struct{})
-	ended := make(chan uint64) // receives the last sequence
+	lastPublished := make(chan uint64)
 	go func() {
 		w := memlog.NewWorld(3, 20)
 		last := uint64(0)
 		for {
 			select {
 			case <-stop:
-				ended <- last
+				lastPublished <- last
 				return
 			default:
 				last = max(last, s.publish(w.Envelopes(1), map[string]string{"user1": "someone1", "user4": "someone4"}))
+
 				// If the publisher were faster than the stores fold, the previous generations would
 				// never end.
 				if err := s.waitForSeq(last); err != nil {
-					t.Error(err)
+					t.Errorf("wait for sequence %d during the erasures: got %v, expected no error", last, err)
 				}
 			}
 		}
@@ -440,27 +474,28 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 	}
 
 	close(stop)
-	last := <-ended
+	last := <-lastPublished
 	rows := s.waitForRows(last)
 
 	// Read the whole log through a subscription from before the erasures.
 	var envs []*events.Envelope
-	for next := uint64(1); next <= last; {
-		some, err := sub.Next(t.Context(), 1<<20)
+	for wantSeq := uint64(1); wantSeq <= last; {
+		batch, err := sub.Next(t.Context(), 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, env := range some {
-			if env.Seq() != next {
-				t.Fatalf("got sequence %d, expected %d", env.Seq(), next)
+		for _, env := range batch {
+			if env.Seq() != wantSeq {
+				t.Fatalf("read the log through the erasures: got sequence %d, expected %d", env.Seq(), wantSeq)
 			}
-			next++
+			wantSeq++
 		}
-		envs = append(envs, some...)
+		envs = append(envs, batch...)
 	}
+
+	// The subscription has read some of the log before it was scrubbed, and some of it afterwards.
+	// The rows must be the same.
 	for i, p := range all.All(smallSettings()) {
-		// The subscription has read some of the log before it was scrubbed, and some of it
-		// afterwards. The rows must be the same.
 		rows[i].MustEqual(t, conformance.Straight(t, p, envs).Own(), "%s", p.Name())
 	}
 }
@@ -471,11 +506,18 @@ func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
 	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)
+
 	fault := errors.New("no archive today")
-	_, err := s.o.Log.NextEpoch(t.Context(), 0, nil, func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
-	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
-		t.Errorf("got %v and epoch %d, expected %v in epoch 1", err, s.o.Log.Epoch(), eventlog.ErrEpochNotBegun)
+	failToArchive := func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault }
+	_, err := s.o.Log.NextEpoch(t.Context(), 0, nil, failToArchive)
+	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) {
+		t.Errorf("got %v, expected %v because of %v", err, eventlog.ErrEpochNotBegun, fault)
 	}
+	if epoch := s.o.Log.Epoch(); epoch != 1 {
+		t.Errorf("got epoch %d, expected 1", epoch)
+	}
+
+	// The log accepts events again.
 	s.waitForRows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
 	s.stop()
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/projections/all"
@@ -50,13 +52,13 @@ func (s *testService) setOtherNodes(peers map[string]*otherNode) {
 			return asAnswer(peers[name].Flush(ctx, epoch, seq))
 		},
 		Clean: func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
-			given := peers[name].CheckMayCopy(epoch)
+			copyErr := peers[name].CheckMayCopy(epoch)
 			done, err := peers[name].Clean(ctx, epoch)
 
 			// Rows may be copied from a node only if its stores contain no erased data. Then it has
 			// nothing to do.
-			if given == nil && !done {
-				s.t.Errorf("node %s may be copied from, although its stores may contain erased data", name)
+			if copyErr == nil && !done {
+				s.t.Errorf("CheckMayCopy of node %s returned no error, expected one, because its stores may contain erased data", name)
 			}
 
 			return asAnswer(done, err)
@@ -64,6 +66,7 @@ func (s *testService) setOtherNodes(peers map[string]*otherNode) {
 	}
 }
 
+// asAnswer returns what a node answers to a call, as [Nodes] has it.
 func asAnswer(done bool, err error) (bool, string, error) {
 	if err != nil {
 		return done, err.Error(), nil //nolint:nilerr // a node answers with it
@@ -76,24 +79,23 @@ func asAnswer(done bool, err error) (bool, string, error) {
 // when an erasure demands it.
 func (s *testService) startNode(dir string) *otherNode {
 	s.t.Helper()
-	stale, err := HasMissedErasure(dir, "stores", s.o.Log)
-	if err == nil && stale {
+
+	// A node that was away during an erasure removes its stores before it opens them.
+	missed, err := HasMissedErasure(dir, "stores", s.o.Log)
+	if err == nil && missed {
 		err = RemoveStores(dir, "stores")
 	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
 
-	own, err := archive.Open(s.t.Context(), s.o.Buckets[0], s.o.Log.ID())
+	nodeArchive, err := archive.Open(s.t.Context(), s.o.Buckets[0], s.o.Log.ID())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p := &otherNode{Part: Part{Log: s.o.Log, Archive: own}, s: s, dir: dir}
-
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	for _, makes := range all.Constructors(smallSettings()) {
-		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: makes})
+	p := &otherNode{Part: Part{Log: s.o.Log, Archive: nodeArchive}, s: s, dir: dir}
+	for _, newProjection := range all.Constructors(smallSettings()) {
+		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: newProjection})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -103,6 +105,9 @@ func (s *testService) startNode(dir string) *otherNode {
 		s.t.Fatal(err)
 	}
 
+	// Fold, and rebuild the stores when an erasure demands it, until stop is called.
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
 	for _, l := range p.Stores {
 		wg.Go(func() {
 			_ = l.Run(ctx, func(from events.Cursor) (store.Subscription, error) { return s.subscribe(from, events.AllKinds) })
@@ -121,8 +126,9 @@ func (s *testService) startNode(dir string) *otherNode {
 			}
 
 			_, err = p.RebuildIfErased(ctx, s.subscribe, rebuild.Options{})
-			if release(); err != nil && ctx.Err() == nil {
-				s.t.Error(err)
+			release()
+			if err != nil && ctx.Err() == nil {
+				s.t.Errorf("rebuild after an erasure: got %v, expected no error", err)
 			}
 		}
 	})
@@ -144,8 +150,8 @@ func (s *testService) startNode(dir string) *otherNode {
 // waitForRows waits until all stores have reached a sequence, and returns their rows.
 func (p *otherNode) waitForRows(seq uint64) []conformance.Rows {
 	p.s.t.Helper()
-	of := testService{t: p.s.t, o: Options{Stores: p.Stores}}
-	return of.waitForRows(seq)
+	s := testService{t: p.s.t, o: Options{Stores: p.Stores}}
+	return s.waitForRows(seq)
 }
 
 // After an erasure, no file of any node contains the id, and the rows of all other users are
@@ -159,10 +165,10 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	defer func() { b.stop() }()
 	s.setOtherNodes(map[string]*otherNode{"b": b})
 
-	last := s.publish(memlog.NewWorld(1, 30).Envelopes(300), map[string]string{"user1": user})
 	// Look at rows, not at files: a compaction may replace files while they are read.
+	last := s.publish(memlog.NewWorld(1, 30).Envelopes(300), map[string]string{"user1": user})
 	if !slices.ContainsFunc(b.waitForRows(last), func(rows conformance.Rows) bool { return rows.With(user) }) {
-		t.Fatal("expected the other node to have rows of the user before the erasure")
+		t.Fatal("before the erasure, the other node has no rows of the user, expected some")
 	}
 	for _, l := range b.Stores {
 		if err := l.Flush(); err != nil {
@@ -174,14 +180,12 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Nodes) != 1 || r.Nodes[0] != "node b: its stores were built anew" {
-		t.Errorf("got %+v, expected that the stores of node b were built anew", r)
+	if diff := cmp.Diff([]string{"node b: its stores were built anew"}, r.Nodes); diff != "" {
+		t.Errorf("what the nodes did (-want +got):\n%s", diff)
 	}
 
 	for _, dir := range []string{s.dir, b.dir} {
-		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("expected no file with the id, got %v", found)
-		}
+		checkInNoFile(t, dir, []string{user})
 	}
 
 	want := s.waitForRows(r.Head)
@@ -205,19 +209,25 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	s.setOtherNodes(peers)
 	last := s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user})
 	s.waitForRows(last)
-
-	refused := func(what string) {
-		t.Helper()
-		_, err := Erase(t.Context(), s.o, []string{user}, nil)
-		if !errors.Is(err, ErrNode) || s.o.Log.Epoch() != 1 || len(conformance.FilesWith(t, filepath.Join(s.dir, "bucket"), user)) == 0 {
-			t.Errorf("%s: got %v in epoch %d, expected ErrNode in epoch 1, and the id still in the bucket", what, err, s.o.Log.Epoch())
-		}
-	}
-
 	if err := s.o.Archiver.ArchiveNow(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 
+	checkEraseRefused := func(reason string) {
+		t.Helper()
+		_, err := Erase(t.Context(), s.o, []string{user}, nil)
+		if !errors.Is(err, ErrNode) {
+			t.Errorf("%s: got %v, expected %v", reason, err, ErrNode)
+		}
+		if epoch := s.o.Log.Epoch(); epoch != 1 {
+			t.Errorf("%s: got epoch %d, expected 1", reason, epoch)
+		}
+		if len(conformance.FilesWith(t, filepath.Join(s.dir, "bucket"), user)) == 0 {
+			t.Errorf("%s: no file of the archive has the id, expected that it is not scrubbed", reason)
+		}
+	}
+
+	// The node answers only that it can take part.
 	flush := s.o.Nodes.Flush
 	s.o.Nodes.Flush = func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
 		if seq > 0 {
@@ -225,22 +235,28 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 		}
 		return flush(ctx, name, epoch, seq)
 	}
-	refused("the node does not answer any more")
+	checkEraseRefused("the node does not answer any more")
 	s.o.Nodes.Flush = flush
 
 	b.Archive = nil
-	refused("the node has no archive")
+	checkEraseRefused("the node has no archive")
 
+	// If it is known before that a node cannot take part, the user is not even deleted.
 	b.stop()
-	head, err := s.o.Log.Head(t.Context())
+	before, err := s.o.Log.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused("the node is not running")
-	if now, err := s.o.Log.Head(t.Context()); err != nil || now.Last != head.Last {
-		t.Errorf("after the refused erasure, the log ends at %d (%v), expected %d", now.Last, err, head.Last)
+	checkEraseRefused("the node is not running")
+	after, err := s.o.Log.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Last != before.Last {
+		t.Errorf("after the refused erasure, the log ends at %d, expected still %d", after.Last, before.Last)
 	}
 
+	// With the node, the user is erased.
 	peers["b"] = s.startNode(b.dir)
 	defer func() { peers["b"].stop() }()
 	if _, err := Erase(t.Context(), s.o, []string{user}, nil); err != nil {
@@ -259,8 +275,11 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	w := memlog.NewWorld(1, 20)
 	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
 
-	away, running, there := s.startNode(t.TempDir()), s.startNode(t.TempDir()), s.startNode(t.TempDir())
-	for _, p := range []*otherNode{away, running, there} {
+	// The erasure asks only the node that takes part.
+	away := s.startNode(t.TempDir())
+	notAsked := s.startNode(t.TempDir())
+	takesPart := s.startNode(t.TempDir())
+	for _, p := range []*otherNode{away, notAsked, takesPart} {
 		p.waitForRows(last)
 		for _, l := range p.Stores {
 			if err := l.Flush(); err != nil {
@@ -270,9 +289,10 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	}
 	away.stop()
 
+	// The erasure ends before the node has rebuilt its stores, as if this process stopped.
 	ctx, cancel := context.WithCancel(t.Context())
-	s.setOtherNodes(map[string]*otherNode{"there": there})
-	s.o.Nodes.Clean = func(context.Context, string, uint32) (bool, string, error) { // as if this process stopped
+	s.setOtherNodes(map[string]*otherNode{"takes part": takesPart})
+	s.o.Nodes.Clean = func(context.Context, string, uint32) (bool, string, error) {
 		cancel()
 		return false, "", ctx.Err()
 	}
@@ -280,19 +300,26 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		t.Fatalf("got %v in epoch %d, expected context.Canceled in epoch 2", err, s.o.Log.Epoch())
 	}
 
-	there.stop()
-	if _, err := running.CheckErasures(); !errors.Is(err, ErrMissed) {
+	// Only the node that took part may continue with its stores.
+	takesPart.stop()
+	if _, err := notAsked.CheckErasures(); !errors.Is(err, ErrMissed) {
 		t.Errorf("CheckErasures of a running node that was not asked returned %v, expected ErrMissed", err)
 	}
-	running.stop()
-	for name, p := range map[string]*otherNode{"away": away, "running": running, "there": there} {
-		stale, err := HasMissedErasure(p.dir, "stores", s.o.Log)
-		if err != nil || stale != (p != there) {
-			t.Errorf("HasMissedErasure for node %s returned %v and %v, expected %v", name, stale, err, p != there)
+	notAsked.stop()
+	for name, p := range map[string]*otherNode{"away": away, "not asked": notAsked, "takes part": takesPart} {
+		wantMissed := p != takesPart
+		missed, err := HasMissedErasure(p.dir, "stores", s.o.Log)
+		if err != nil || missed != wantMissed {
+			t.Errorf("HasMissedErasure for node %q returned %v and %v, expected %v", name, missed, err, wantMissed)
 		}
 	}
 
-	peers := map[string]*otherNode{"away": s.startNode(away.dir), "running": s.startNode(running.dir), "there": s.startNode(there.dir)}
+	// Start all of them again, and wait until they have rebuilt their stores.
+	peers := map[string]*otherNode{
+		"away":       s.startNode(away.dir),
+		"not asked":  s.startNode(notAsked.dir),
+		"takes part": s.startNode(takesPart.dir),
+	}
 	s.setOtherNodes(peers)
 	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
@@ -306,11 +333,9 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		}
 
 		p.stop()
-		if found := conformance.FilesWith(t, p.dir, user); len(found) > 0 {
-			t.Errorf("node %s: expected no file with the id, got %v", name, found)
-		}
-		if stale, err := HasMissedErasure(p.dir, "stores", s.o.Log); stale || err != nil {
-			t.Errorf("node %s: after the rebuild, HasMissedErasure returned %v and %v", name, stale, err)
+		checkInNoFile(t, p.dir, []string{user})
+		if missed, err := HasMissedErasure(p.dir, "stores", s.o.Log); missed || err != nil {
+			t.Errorf("HasMissedErasure for node %q returned %v and %v after the rebuild, expected false", name, missed, err)
 		}
 	}
 

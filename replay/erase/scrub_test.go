@@ -31,7 +31,7 @@ func smallSettings() all.Settings {
 }
 
 // scrubEnvelopes returns the envelopes as the archive has them after the erasure of a user.
-func scrubEnvelopes(envs []*events.Envelope, s *scrubber) (out []*events.Envelope) {
+func scrubEnvelopes(envs []*events.Envelope, s *scrubber) (scrubbed []*events.Envelope) {
 	for _, env := range envs {
 		e := *env
 		e.Events, e.Rejects, e.Kinds = nil, nil, 0
@@ -48,9 +48,9 @@ func scrubEnvelopes(envs []*events.Envelope, s *scrubber) (out []*events.Envelop
 			}
 		}
 
-		out = append(out, &e)
+		scrubbed = append(scrubbed, &e)
 	}
-	return out
+	return scrubbed
 }
 
 // lastDeletion returns the position of the last deletion of a user.
@@ -65,12 +65,14 @@ func lastDeletion(envs []*events.Envelope, user string) (seq uint64, slot uint16
 	return seq, slot, ok
 }
 
+// failer is the part of [testing.T] and [rapid.T] that the checks need.
 type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conformance.Rows {
+// foldRows folds the envelopes into a new store, and returns its rows.
+func foldRows(t failer, p projections.Projection, envs []*events.Envelope) conformance.Rows {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
 	if err == nil {
@@ -84,28 +86,26 @@ func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conform
 	}
 	defer s.Close()
 
-	v, err := s.View()
+	view, err := s.View()
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	defer v.Close()
+	defer view.Close()
 
 	var rows conformance.Rows
-	for it := v.Iter(nil, nil); ; {
-		if !it.Next() {
-			if err := it.Close(); err != nil {
-				t.Fatalf("%v", err)
-			}
-			return rows
-		}
-
+	it := view.Iter(nil, nil)
+	for it.Next() {
 		rows = append(rows, conformance.Row{Key: bytes.Clone(it.Key()), Value: bytes.Clone(it.Value())})
 	}
+	if err := it.Close(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return rows
 }
 
-// scrubberOf returns a scrubber for those of the users who are deleted in the log, at their last
+// newScrubberOf returns a scrubber for those of the users who are deleted in the log, at their last
 // deletions. It returns nil if there are none.
-func scrubberOf(envs []*events.Envelope, set all.Settings, users ...string) *scrubber {
+func newScrubberOf(envs []*events.Envelope, set all.Settings, users ...string) *scrubber {
 	var deleted []*erasedUser
 	for i, user := range users {
 		if seq, slot, ok := lastDeletion(envs, user); ok {
@@ -116,44 +116,51 @@ func scrubberOf(envs []*events.Envelope, set all.Settings, users ...string) *scr
 	if len(deleted) == 0 {
 		return nil
 	}
-	var of []projections.Projection
+
+	var projectionsOfRows []projections.Projection
 	for _, newProjection := range all.Constructors(set) {
-		of = append(of, newProjection())
+		projectionsOfRows = append(projectionsOfRows, newProjection())
 	}
-	return newScrubber(deleted, of)
+	return newScrubber(deleted, projectionsOfRows)
 }
 
 // checkFoldsAlike compares the rows of all projections over a log with those over the log without
 // some users. It does nothing if none of the users is deleted. Before the deletions, it looks for
-// rows with the users' ids outside of the partitions to which their events were delivered.
-func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, what fmt.Stringer, users ...string) {
+// rows with the users' ids outside of the partitions to which their events were delivered. The
+// description of the log is part of failures.
+func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, description fmt.Stringer, users ...string) {
 	t.Helper()
-	s := scrubberOf(envs, set, users...)
+	s := newScrubberOf(envs, set, users...)
 	if s == nil {
 		return
 	}
 
-	clean := scrubEnvelopes(envs, s)
-	seq := s.lastSeq
-	checkRowsWithIDs(t, set, envs, users, what)
-	for _, maker := range all.Constructors(set) {
-		want, got := rowsOf(t, maker(), envs), rowsOf(t, maker(), clean)
+	scrubbed := scrubEnvelopes(envs, s)
+	checkRowsWithIDs(t, set, envs, users, description)
+	for _, newProjection := range all.Constructors(set) {
+		name := newProjection().Name()
+		want := foldRows(t, newProjection(), envs)
+		got := foldRows(t, newProjection(), scrubbed)
 		for i := range max(len(want), len(got)) {
 			if i < len(want) && i < len(got) && bytes.Equal(want[i].Key, got[i].Key) && bytes.Equal(want[i].Value, got[i].Value) {
 				continue
 			}
-
-			tell := func(rows conformance.Rows) string {
-				if i >= len(rows) {
-					return "nothing"
-				}
-				text, err := all.Describe(maker().Name(), rows[i].Key, rows[i].Value)
-				return fmt.Sprint(text, " ", err)
-			}
-			t.Fatalf("%s after the erasure of %s at %d: row %d of the scrubbed log is\n%s\nexpected, as of the original log:\n%s\n%v", maker().Name(), users, seq, i,
-				tell(got), tell(want), what)
+			t.Fatalf("%s after the erasure of %s at %d: row %d of the scrubbed log is\n%s\nexpected, as of the original log:\n%s\n%v",
+				name, users, s.lastSeq, i, describeRow(name, got, i), describeRow(name, want, i), description)
 		}
 	}
+}
+
+// describeRow describes the i-th row of a projection, for failures.
+func describeRow(projection string, rows conformance.Rows, i int) string {
+	if i >= len(rows) {
+		return "nothing"
+	}
+	text, err := all.Describe(projection, rows[i].Key, rows[i].Value)
+	if err != nil {
+		return fmt.Sprintf("%s (%v)", text, err)
+	}
+	return text
 }
 
 // renameUsers returns the log with other ids of some users, which are no ids of pins, boards or
@@ -162,6 +169,7 @@ func renameUsers(envs []*events.Envelope, users []string) (renamed []*events.Env
 	for _, user := range users {
 		names = append(names, "erased-"+user)
 	}
+
 	for _, env := range envs {
 		e := *env
 		e.Events = slices.Clone(env.Events)
@@ -180,45 +188,50 @@ func renameUsers(envs []*events.Envelope, users []string) (renamed []*events.Env
 // checkRowsWithIDs folds the log up to the first deletion of the users. Rows that have an id of one
 // of the users must be in the partitions that a scrubber finds: the rows of all other partitions
 // are copied, and not built from the scrubbed log.
-func checkRowsWithIDs(t failer, set all.Settings, envs []*events.Envelope, users []string, what fmt.Stringer) {
+func checkRowsWithIDs(t failer, set all.Settings, envs []*events.Envelope, users []string, description fmt.Stringer) {
 	t.Helper()
+
+	// The scrubber finds the partitions while it scrubs.
 	envs, users = renameUsers(envs, users)
-	s := scrubberOf(envs, set, users...)
+	s := newScrubberOf(envs, set, users...)
 	scrubEnvelopes(envs, s)
-	first := s.lastSeq
-	var ids []string
+
+	firstDeletion := s.lastSeq
+	var encodedIDs []string
 	for _, u := range s.users {
-		first = min(first, u.seq)
-		ids = append(ids, string(events.AppendID(nil, u.id)))
+		firstDeletion = min(firstDeletion, u.seq)
+		encodedIDs = append(encodedIDs, string(events.AppendID(nil, u.id)))
 	}
-	end := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() >= first })
+	end := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() >= firstDeletion })
 
 	for _, newProjection := range all.Constructors(set) {
 		p := newProjection()
 		found := s.partitions[p.Name()]
-		for _, row := range rowsOf(t, p, envs[:end]) {
+		for _, row := range foldRows(t, p, envs[:end]) {
 			partition := projections.PartitionOf(p, row.Key)
 			if partition == projections.StoreWide || found.Has(uint8(partition)) {
 				continue
 			}
-			for i, id := range ids {
+			for i, id := range encodedIDs {
 				if bytes.Contains(row.Key, []byte(id)) || bytes.Contains(row.Value, []byte(id)) {
 					text, err := all.Describe(p.Name(), row.Key, row.Value)
 					t.Fatalf("%s: a row of partition %d, to which no event about %s was delivered, has the id: %s %v\n%v",
-						p.Name(), partition, s.users[i].id, text, err, what)
+						p.Name(), partition, s.users[i].id, text, err, description)
 				}
 			}
 		}
 	}
 }
 
+// history is a log whose events a failure lists.
 type history []events.Event
 
+// String returns the events, one per line.
 func (h history) String() string {
 	var b bytes.Buffer
 	for _, ev := range h {
-		fmt.Fprintf(&b, "%d/%d %v backfill=%v user=%q peer=%q board=%q pin=%q item=%q repin=%q\n", ev.Seq, ev.Slot, ev.Kind, ev.Backfill,
-			ev.User, ev.Peer, ev.Board, ev.Pin, ev.Item, ev.RepinUser)
+		fmt.Fprintf(&b, "%d/%d %v backfill=%v user=%q peer=%q board=%q pin=%q item=%q repin=%q\n",
+			ev.Seq, ev.Slot, ev.Kind, ev.Backfill, ev.User, ev.Peer, ev.Board, ev.Pin, ev.Item, ev.RepinUser)
 	}
 	return b.String()
 }
@@ -252,21 +265,22 @@ func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 		n++
 	}
 
-	last := histories.Envelopes(evs[:n])
-	at := last[len(last)-1].Cursor.LastTime + 1
+	before := histories.Envelopes(evs[:n])
+	deletion := events.Event{
+		Kind: events.UserDeleted, User: user, Seq: evs[n-1].Seq + 1, Time: before[len(before)-1].Cursor.LastTime + 1,
+	}
+	withDeletion := append(slices.Clone(evs[:n]), deletion)
 
-	out := append(append([]events.Event(nil), evs[:n]...), events.Event{
-		Kind: events.UserDeleted, User: user, Seq: evs[n-1].Seq + 1, Time: at,
-	})
+	// Later live events must have later times than the deletion.
 	for _, ev := range evs[n:] {
 		ev.Seq++
 		if !ev.Backfill {
 			ev.Time += 2
 		}
-		out = append(out, ev)
+		withDeletion = append(withDeletion, ev)
 	}
 
-	return out
+	return withDeletion
 }
 
 // TestScrubbedWorldFoldsAlike checks the same with longer logs, in which 40 users do everything.
@@ -275,30 +289,36 @@ func TestScrubbedWorldFoldsAlike(t *testing.T) {
 		w := memlog.NewWorld(seed, 40)
 		envs := w.Envelopes(1500)
 		envs[700].Rejects = append(envs[700].Rejects, events.Reject{Seq: envs[700].Seq(), Slot: -1, Data: []byte("of user3 or user1")})
+		users := []string{"user0", "user3", "user17"}
 
-		for _, user := range []string{"user0", "user3", "user17"} {
-			envs := append(append(slices.Clip(envs), w.Envelope(events.Event{Kind: events.UserDeleted, User: user})),
-				w.Envelopes(100)...)
-			checkFoldsAlike(t, smallSettings(), envs, seedOf(seed), user)
+		// Erase one user.
+		for _, user := range users {
+			deletion := w.Envelope(events.Event{Kind: events.UserDeleted, User: user})
+			withDeletion := append(slices.Clip(envs), deletion)
+			withDeletion = append(withDeletion, w.Envelopes(100)...)
+			checkFoldsAlike(t, smallSettings(), withDeletion, worldSeed(seed), user)
 		}
 
-		three := slices.Clip(envs)
-		for _, user := range []string{"user0", "user3", "user17"} {
-			three = append(three, w.Envelope(events.Event{Kind: events.UserDeleted, User: user}))
+		// Erase all of them together.
+		withDeletions := slices.Clip(envs)
+		for _, user := range users {
+			withDeletions = append(withDeletions, w.Envelope(events.Event{Kind: events.UserDeleted, User: user}))
 		}
-		checkFoldsAlike(t, smallSettings(), append(three, w.Envelopes(100)...), seedOf(seed), "user0", "user3", "user17")
+		withDeletions = append(withDeletions, w.Envelopes(100)...)
+		checkFoldsAlike(t, smallSettings(), withDeletions, worldSeed(seed), users...)
 	}
 }
 
-type seedOf uint64
+// worldSeed describes the log of a world by its seed.
+type worldSeed uint64
 
-func (s seedOf) String() string { return fmt.Sprint("seed ", uint64(s)) }
+func (s worldSeed) String() string { return fmt.Sprint("seed ", uint64(s)) }
 
 // The report names every kind of text in which a scrubbed event still contains the id, and no
 // other.
 func TestScrubberReportsRemainingTexts(t *testing.T) {
 	const user = "zoe-to-be-erased"
-	all := "names of import sources, item ids, ids of boards or pins, titles of boards of others, attributes of pins of others"
+	const allTexts = "names of import sources, item ids, ids of boards or pins, titles of boards of others, attributes of pins of others"
 	for name, c := range map[string]struct {
 		event events.Event
 		want  string
@@ -314,13 +334,13 @@ func TestScrubberReportsRemainingTexts(t *testing.T) {
 		"a later event":     {events.Event{User: "ann", Item: user, Seq: 11}, ""},
 		"everything at once": {events.Event{
 			User: "ann", Source: user, Item: user, Board: user, Title: user, Attributes: []byte(user),
-		}, all},
+		}, allTexts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScrubber([]*erasedUser{{id: user, pseudonym: " p", number: 1, seq: 10}}, nil)
 			s.scrubEvent(&c.event)
 			if got := s.remaining.describe(false); got != c.want {
-				t.Errorf("expected %q, got %q", c.want, got)
+				t.Errorf("got %q, expected %q", got, c.want)
 			}
 		})
 	}
@@ -329,8 +349,10 @@ func TestScrubberReportsRemainingTexts(t *testing.T) {
 // With several users, the report names those whose ids remain by their places in the list.
 func TestReportNamesUsersByNumber(t *testing.T) {
 	s := newScrubber([]*erasedUser{
-		{id: "zoe-to-be-erased", pseudonym: " p", number: 1, seq: 10}, {id: "yan-to-be-erased", pseudonym: " q", number: 3, seq: 10},
+		{id: "zoe-to-be-erased", pseudonym: " p", number: 1, seq: 10},
+		{id: "yan-to-be-erased", pseudonym: " q", number: 3, seq: 10},
 	}, nil)
+
 	for _, ev := range []events.Event{
 		{User: "ann", Item: "film-of-yan-to-be-erased"},
 		{User: "zoe-to-be-erased", Peer: "yan-to-be-erased", Board: "zoe-to-be-erased"},
@@ -338,8 +360,10 @@ func TestReportNamesUsersByNumber(t *testing.T) {
 	} {
 		s.scrubEvent(&ev)
 	}
-	if got, want := s.remaining.describe(true), "item ids (of user 1, 3), ids of boards or pins (of user 1)"; got != want {
-		t.Errorf("expected %q, got %q", want, got)
+
+	const want = "item ids (of user 1, 3), ids of boards or pins (of user 1)"
+	if got := s.remaining.describe(true); got != want {
+		t.Errorf("got %q, expected %q", got, want)
 	}
 }
 
@@ -349,12 +373,15 @@ func TestTextFinderFindsAllIDs(t *testing.T) {
 		word := rapid.StringMatching("[abé]{1,12}")
 		ids := rapid.SliceOfNDistinct(word, 1, 8, rapid.ID[string]).Draw(rt, "ids")
 		text := rapid.StringMatching("[abé]{0,40}").Draw(rt, "text")
-		want, got := map[int]bool{}, map[int]bool{}
+
+		want := map[int]bool{} // indexes of ids
 		for i, id := range ids {
 			if strings.Contains(text, id) {
 				want[i] = true
 			}
 		}
+
+		got := map[int]bool{}
 		newTextFinder(ids).eachID(text, func(i int) { got[i] = true })
 		if diff := cmp.Diff(want, got); diff != "" {
 			rt.Errorf("ids in %q (-want +got)\n%s", text, diff)
