@@ -3,6 +3,7 @@ package archiver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -779,7 +780,7 @@ counters is at sequence 9 and continues.
 graph is at sequence 40 and continues; it still has what the log lost at sequence 12, until it is repaired or built again.
 seen is at sequence 41 and must be built again: events: another epoch of the log; it still has what the log lost at sequence 41.
 `
-	if diff := cmp.Diff(want, r.String()); diff != "" {
+	if diff := cmp.Diff(want, fmt.Sprint(r)); diff != "" {
 		t.Errorf("the report differs (-want +got):\n%s", diff)
 	}
 

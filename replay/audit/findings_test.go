@@ -110,10 +110,11 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 	})
 }
 
-// Findings that wait for free disk are not found again in the meantime, and are not due at once.
+// Findings that wait for free disk are not found again in the meantime, and are due after a while.
 func TestFindingsWaitForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := NewAuditor(Config{})
+		// The stores do not serve, so a check of findings that are due returns an error.
+		a := NewAuditor(Config{Graph: stoppedStore{}, Inbox: stoppedStore{}, Counters: stoppedStore{}})
 		ann := Finding{Entity: Entity{User: "ann"}, Check: "counts"}
 		bob := Finding{Entity: Entity{User: "bob"}, Check: "feed"}
 		go func() {
@@ -134,6 +135,11 @@ func TestFindingsWaitForDisk(t *testing.T) {
 		<-time.After(time.Minute - time.Second)
 		if err := a.retryWaiting(t.Context()); err != nil || a.Status().Waiting != 1 {
 			t.Errorf("before it is due: got %d findings that wait, %v, expected 1", a.Status().Waiting, err)
+		}
+
+		<-time.After(time.Second)
+		if err := a.retryWaiting(t.Context()); !errors.Is(err, projections.ErrStopped) {
+			t.Errorf("when it is due: got the error %v, expected %v of the check", err, projections.ErrStopped)
 		}
 	})
 }
