@@ -334,8 +334,8 @@ func TestLongestLineIsReadWhole(t *testing.T) {
 	}
 }
 
-// FuzzRecords reads any text as a file of any kind. No record may be lost, and an event is made of
-// exactly the records that are valid.
+// FuzzRecords reads any text as a file of any kind. No record may be lost. Valid records become
+// events, and the others become errors.
 func FuzzRecords(f *testing.F) {
 	allKinds := slices.Sorted(maps.Keys(kinds))
 	for _, seed := range []string{

@@ -104,8 +104,8 @@ func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
 	}
 }
 
-// TestPreparationThatFailsIsNotUsed interrupts a preparation, which then begins again, and lets the
-// log begin an epoch during another one, as an erasure does, which then leaves nothing.
+// TestPreparationThatFailsIsNotUsed interrupts a preparation, and then prepares again while the
+// epoch of the log changes, as in an erasure. Neither is used, and the second one leaves nothing.
 func TestPreparationThatFailsIsNotUsed(t *testing.T) {
 	w := newTestLog(t)
 	dir := t.TempDir()

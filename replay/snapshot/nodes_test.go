@@ -102,7 +102,7 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 			}
 			defer conformance.Close(t, restored)
 			if got := restored.Holds(); got != held {
-				t.Errorf("the restored store holds the partitions %v, expected %v", got, held)
+				t.Errorf("the restored store holds the partitions %s, expected %s", &got, &held)
 			}
 			conformance.Fold(t, restored, envs[conformance.IndexAfter(envs, restored.Cursor()):])
 			conformance.RowsOf(t, restored).MustEqual(t, wantRows, "restored")

@@ -107,7 +107,7 @@ func TestRecordEncodingIsStable(t *testing.T) {
 		t.Errorf("the file differs from the golden file: got\n%q, want\n%q", got, want)
 	}
 
-	// The golden file can be read.
+	// Read the golden file.
 	r, err := recordfile.Open(golden)
 	if err != nil {
 		t.Fatal(err)
