@@ -70,7 +70,7 @@ func checkDecode(data []byte) error {
 			return fmt.Errorf("slot %d: got reject %+v, want none", r.Slot, r)
 		}
 		if r.Slot >= 0 && r.Rejection != want {
-			return fmt.Errorf("slot %d: got rejection %+v, want %+v", r.Slot, r.Rejection, want)
+			return fmt.Errorf("slot %d: got rejection %q, want %q", r.Slot, r.Rejection.Error(), want.Error())
 		}
 	}
 

@@ -156,13 +156,13 @@ func TestErasedUserLeavesNoRowInSteps(t *testing.T) {
 			reader := fmt.Sprint("reader", i)
 			history = append(history, newFollow(reader, "bob-to-go"), newFollow("bob-to-go", reader))
 			if i%2 == 0 {
-				history = append(history, newFollow(reader, "eve"))
-				history = append(history, events.Event{Kind: events.Reacted, User: "bob-to-go", Item: reader})
+				reaction := events.Event{Kind: events.Reacted, User: "bob-to-go", Item: reader}
+				history = append(history, newFollow(reader, "eve"), reaction)
 			}
 		}
 		for i := range 30 {
-			history = append(history, newPinOn("bob-to-go", fmt.Sprint("b", i%3), fmt.Sprint("p", i)))
-			history = append(history, newPin("eve", fmt.Sprint("e", i)))
+			pin := newPinOn("bob-to-go", fmt.Sprint("b", i%3), fmt.Sprint("p", i))
+			history = append(history, pin, newPin("eve", fmt.Sprint("e", i)))
 		}
 		history = append(history, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "b1"})
 		for part := range slices.Chunk(history, events.MaxEnvelopeEvents) {

@@ -126,8 +126,12 @@ func TestDecodingRejectsOtherForms(t *testing.T) {
 		}
 
 		twoByteCount := slices.Concat(row[:1], []byte{row[1] | 0x80, 0}, row[2:]) // more bytes than the number needs
-		forms = append(forms, append(bytes.Clone(row), 0), append(bytes.Clone(row), 1))
-		forms = append(forms, append(bytes.Clone(row), row...), twoByteCount)
+		forms = append(forms,
+			append(bytes.Clone(row), 0),
+			append(bytes.Clone(row), 1),
+			append(bytes.Clone(row), row...),
+			twoByteCount,
+		)
 		for _, form := range forms {
 			got, err := decodeFingerprints(nil, form)
 			if err != nil {

@@ -569,7 +569,8 @@ func (b *breakingBucket) countOperation() (fails bool) {
 func (b *breakingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	fails := b.countOperation()
 	isFirstFailure := b.operationsLeft == -1
-	if fails && !(b.lastPutArrives && isFirstFailure) {
+	arrives := !fails || b.lastPutArrives && isFirstFailure
+	if !arrives {
 		return errNoBucket
 	}
 

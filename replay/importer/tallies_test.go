@@ -80,7 +80,8 @@ func importAndCompareCounts(t *testing.T, kind Kind, text string, counters *fake
 }
 
 const somePlays = "user,item,time\n" +
-	"ann,i1,2024-01-01\nann,i1,2024-01-01\nann,i2,2024-01-02\nbob,i1,2026-03-05\n" +
+	"ann,i1,2024-01-01\n" + "ann,i1,2024-01-01\n" + // the same play twice
+	"ann,i2,2024-01-02\nbob,i1,2026-03-05\n" +
 	"bob,bad id,2024-01-01\nbob,i3,soon\n"
 
 func TestComparedCountsAreEqual(t *testing.T) {
