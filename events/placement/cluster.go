@@ -19,18 +19,18 @@ import (
 )
 
 // All nodes of a cluster share one bucket of the NATS key-value store, with four kinds of keys.
-// Each node writes its node key every few seconds: its address, and the partitions that it serves.
-// One node at a time holds the lease, which it renews as often, and is the controller. If it does
-// not renew the lease, another node takes it. The controller writes the table, which says which
-// nodes should hold each partition. A drain key exists for each node that should hold no
-// partitions. The package documentation has a drawing.
+// Each node writes its node key every few seconds: its address, the partitions that it serves, and
+// what else a [Member] has. One node at a time holds the lease and is the controller. It renews the
+// lease as often as its node key. If it does not renew the lease, another node takes it. The
+// controller writes the table, which says which nodes should hold each partition. A drain key
+// exists for each node that should hold no partitions. The package documentation has a drawing.
 
 var (
-	// ErrNameTakenOver is returned by Run if a process that was started later runs a node of the
-	// same name and has overwritten the node key.
+	// ErrNameTakenOver is returned by Run if another process runs a node of the same name and has
+	// overwritten the node key after this process wrote it.
 	ErrNameTakenOver = errors.New("placement: a newer process has taken over the name of the node")
-	// ErrUnknownNode means that the bucket has no node key of this name, according to what this
-	// process has read of it so far.
+	// ErrUnknownNode means that the bucket has no node key with this name, as far as this process
+	// has read the bucket.
 	ErrUnknownNode = errors.New("placement: the bucket has no node of this name")
 )
 
@@ -45,36 +45,38 @@ const (
 // requestTimeout bounds one request to the server.
 const requestTimeout = 5 * time.Second
 
-// openTimeout is how long Open keeps trying to read the bucket. Servers that have just started must
-// elect leaders before they can answer.
+// openTimeout is how long Open keeps trying to read the bucket. Servers that have just started
+// elect leaders first, and cannot answer before they have done so.
 const openTimeout = time.Minute
 
 // Options say which cluster a process takes part in, and how.
 type Options struct {
-	// JS has the bucket. It is required. The caller closes its connection.
+	// JS is the JetStream of the servers that store the bucket. It must not be nil. The caller
+	// closes its connection.
 	JS jetstream.JetStream
 	// LogID is the id of the event log that all nodes of the cluster read: 1 to 64 letters, digits,
 	// - and _. The bucket is named skein-cluster-LOGID.
 	LogID string
 	// Self describes the node that this process runs. Name and Addr are required, a Weight of 0
-	// means 1, and Draining is ignored. If Self is nil, the process runs no node: it reads the
-	// bucket and may write drain keys.
+	// means 1, and Draining is ignored. If Self is nil, the process runs no node: it only reads
+	// the bucket, which Open creates if it is missing, and may write drain keys.
 	Self *Member
 	// Copies is the number of nodes that should hold each partition; 0 means DefaultCopies. It is
 	// used while this node is the controller.
 	Copies int
-	// RenewEvery is the time between two renewals of a node key; 0 means DefaultRenewEvery. All
+	// RenewEvery is the time between two renewals of a node key, and of the lease; 0 means
+	// DefaultRenewEvery. All
 	// processes of a cluster must use the same RenewEvery and the same ExpireAfter, because each
 	// process judges the renewals of all nodes by its own settings.
 	RenewEvery time.Duration
-	// ExpireAfter is the time after which a renewal expires; 0 means DefaultExpireAfter. A node
-	// whose last renewal has expired is not alive ([Cluster.Members]), but keeps its partitions in
-	// the table until ReplaceAfter. A lease whose last renewal has expired can be taken by another
-	// node. ExpireAfter must be at least 3*RenewEvery.
+	// ExpireAfter is how long a node is taken for alive without a renewal of its node key
+	// ([Cluster.Members]); 0 means DefaultExpireAfter. After that, the node still keeps its
+	// partitions in the table until ReplaceAfter has passed. If the lease is not renewed for
+	// ExpireAfter, another node may take it. ExpireAfter must be at least 3*RenewEvery.
 	ExpireAfter time.Duration
-	// ReplaceAfter is how long after the last renewal of a node key the controller deletes the key
-	// and assigns the node's partitions to other nodes; 0 means DefaultReplaceAfter. It must be at
-	// least ExpireAfter.
+	// ReplaceAfter is how long the controller waits for a renewal of a node key. Then it deletes
+	// the key and assigns the node's partitions to other nodes. 0 means DefaultReplaceAfter. It
+	// must be at least ExpireAfter.
 	ReplaceAfter time.Duration
 	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It is used
 	// only by the process that creates the bucket.
@@ -149,9 +151,9 @@ type Cluster struct {
 	ackedRevisions map[string]uint64
 	// self is what Run writes to the node key next: opts.Self with the last Announcement.
 	self Member
-	// wroteNodeKey is set when this instance has written its node key. Before that, a value of
-	// another instance is what an earlier process has left. After that, it comes from a later
-	// process, and this one stops.
+	// wroteNodeKey is set when this instance has written its node key. If the node key has the
+	// value of another instance before that, an earlier process has left the value. If it has one
+	// after that, another process has taken over the name, and this one stops.
 	wroteNodeKey bool
 	// changed is the channel that Changed returns. It is closed and replaced at each change.
 	changed chan struct{}
@@ -195,13 +197,14 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	}
 }
 
-// Run keeps the copy of the bucket up to date; the other methods read the copy. If the process runs
-// a node, Run also renews the node key, and does the controller's work while this node has the
-// lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a later
-// process has taken over the name of Self.
+// Run keeps the copy of the bucket up to date, which the methods that return something read. If the
+// process runs a node, Run also renews the node key, and does the controller's work while this node
+// has the lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a
+// later process has taken over the name of Self.
 //
-// When ctx ends, Run returns nil. It does not delete the node key or the lease, because most nodes
-// that stop are soon started again. So the cluster may have no controller for up to ExpireAfter.
+// When ctx ends, Run returns nil. It deletes neither the node key nor the lease: most nodes that
+// stop are soon started again, and then keep their partitions. If the node was the controller, the
+// cluster has no controller until another process has seen no renewal of the lease for ExpireAfter.
 func (c *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.watchBucket(ctx) })
@@ -212,8 +215,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 }
 
 // Announce sets what the next renewal of the node key will say. If the partitions that the node
-// serves have changed, Run renews the key at once. Announce has no effect in a process without a
-// node.
+// serves have changed, Run renews the key at once. In a process without a node, nobody sees what is
+// announced.
 func (c *Cluster) Announce(a Announcement) {
 	c.mu.Lock()
 	partitionsChanged := c.self.Serves != a.Serves
@@ -239,17 +242,18 @@ func (c *Cluster) IsAnnounced() bool {
 }
 
 // Members returns the nodes that are alive, sorted by name. A node is alive if this process has
-// read a renewal of its key, or its key in Open, within ExpireAfter. Time in which this process
-// reads no write of any node does not count: probably the bucket is out of reach, and the nodes are
-// well. So the result stays as it is during an outage of the bucket, and also if all nodes stop.
+// read a renewal of its node key, or the key itself in Open, within ExpireAfter. If this process
+// reads no write of any node for some time, that time does not count, because the process cannot
+// tell whether the nodes have stopped or the bucket is out of reach. So the result stays as it is
+// during an outage of the bucket, and also when all nodes have stopped.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.bucketState.alive)
 }
 
-// SilentNodes returns what the last renewals said of nodes that have a key but are not alive,
-// sorted by name.
+// SilentNodes returns the nodes that have a node key but are not alive, as their last renewals
+// describe them, sorted by name.
 func (c *Cluster) SilentNodes() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +261,8 @@ func (c *Cluster) SilentNodes() []Member {
 }
 
 // UnreadableKeys returns the keys whose values this version of skein cannot decode, in ascending
-// order. Such a value is ignored: an earlier value of the same key remains in effect.
+// order. Such a value is ignored, and does not count as a renewal. If the key had another value
+// before, that value remains in effect.
 func (c *Cluster) UnreadableKeys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,8 +287,8 @@ func (c *Cluster) Changed() <-chan struct{} {
 }
 
 // SetDraining writes or deletes the drain key of a node. While the drain key exists, the controller
-// assigns no partitions to the node and moves its partitions to other nodes. The drain key stays
-// when the node is restarted, and when it is gone for ReplaceAfter.
+// assigns no partitions to the node and moves its partitions to other nodes. The drain key outlives
+// the node: it stays when the node is restarted, and when the controller deletes the node key.
 //
 // SetDraining returns [ErrUnknownNode] if the bucket has no node key of that name. A call with
 // draining false also accepts a node that is gone and has left a drain key.

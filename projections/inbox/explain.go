@@ -5,10 +5,11 @@ import (
 	"context"
 )
 
-// Delivery is how pins like the explained one reach feeds at the time of the view. The fold pushes
-// new pins of an owner to the inboxes of the followers that are in memory. If the owner or board
-// has too many followers, pages pull the pins from an outbox instead. Delivery affects what a page
-// costs, and not what it shows. It does not say how the pin was delivered when it was created.
+// Delivery says from where the pages of a reader get a pin. The fold pushes each new pin of an
+// owner to those inboxes of the owner's followers that are in memory. If too many users follow the
+// owner, or boards of the owner, the fold does not push, and pages pull the pins from an outbox, to
+// which a pull row of the reader leads (pulls.go). Delivery affects what a page costs, and not what
+// it shows. It is that of the view, whatever it was when the pin was created.
 type Delivery uint8
 
 // The kinds of delivery.
@@ -18,29 +19,28 @@ const (
 	// DeliveryPushed: pages find the pin in the reader's inbox, or in an outbox if the reader has
 	// no inbox in memory.
 	DeliveryPushed
-	// DeliveryPulled: pages read the pin from an outbox, even if the reader has an inbox. This is
-	// so if [Feed.Only] is set, for the reader's own pins, and if the reader has a pull row for the
-	// owner or the board.
+	// DeliveryPulled: pages read the pin from an outbox, even if the reader has an inbox. There are
+	// three cases: [Feed.Only] is set, the pin is the reader's own, or the reader has a pull row
+	// for the owner or for the board of the pin.
 	DeliveryPulled
 )
 
 // Explanation says where in a feed a pin is, or why it is absent.
 type Explanation struct {
-	// Pin is the pin, or nil if there is none or it was deleted. It is set for absent pins, too.
-	// Its Score is set if Explain has found the pin among the ranked pins.
+	// Pin is the pin, also if the feed does not show it. It is nil if the pin does not exist or was
+	// deleted. Its Score is set in the order Trending, if the pin is ranked.
 	Pin *Pin
 	// Absence is the set of reasons why the pin is absent, or 0 if it is in the feed.
 	Absence AbsenceReasons
-	// Rank is the pin's place among the pins that the feed shows on all pages: 1 is the first. It
-	// is 0 if the pin is absent. With [Feed.OnePerItem], the feed shows only the first pin of an
-	// item.
+	// Rank is the pin's place in the feed, counted over all its pages: 1 is the first. It is 0 if
+	// the pin is absent. Pins that [Feed.OnePerItem] leaves out are not counted.
 	Rank int
 	// Delivery is DeliveryNone if and only if the pin is absent.
 	Delivery Delivery
 }
 
-// Explain says whether a pin is in a feed, and where or why not. It answers for a reader who begins
-// with the first page at the view of q, and reads that view to the end.
+// Explain says whether a pin is in a feed, and where or why not. It answers for a reader who reads
+// all pages of the feed, from the first to the last, in the view of q.
 //
 // If the pin does not exist, or something about the pin itself keeps it out of the feed, Explain
 // costs a few point reads and at most one call of [Feed.HiddenItems]. Otherwise the cost grows with
@@ -108,7 +108,7 @@ func isItemHidden(f *Feed, item string) (bool, error) {
 	return hidden[0], nil
 }
 
-// explainBatch is how many pins explainNewest takes from the iterator at a time. The iterator calls
+// explainBatch is how many pins explainNewest reads from the iterator at a time. The iterator calls
 // [Feed.HiddenItems] once for each batch.
 const explainBatch = 512
 
@@ -125,8 +125,9 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 	}()
 
-	// Newer pins have smaller sort keys. nextBatch ends before the first sort key that is not below
-	// bound. sortKey and a zero byte are the next larger key, so the pin itself is included.
+	// Newer pins have smaller sort keys. The iterator ends before the first sort key that is bound
+	// or greater. The smallest key that is greater than sortKey is sortKey followed by a zero byte,
+	// so with that bound the pin itself is the last one.
 	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
 	bound := append(bytes.Clone(sortKey), 0)
 	shownItems := map[string]bool{} // with OnePerItem, nextBatch adds the items that it returns
@@ -157,8 +158,8 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 
 // explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The
 // caller has checked that the reader may see the pin. A pin that is older than the [Feed.MaxRanked]
-// newest pins of the feed is not ranked. explainTrending cannot tell this from a pin whose outbox
-// lacks a row.
+// newest pins of the feed is not ranked. explainTrending cannot tell this from damage: an outbox
+// that lacks the row of the pin, or an inbox that lacks its sort key.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
 	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins that
 	// OnePerItem leaves out.
@@ -169,8 +170,9 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 		return Explanation{}, err
 	}
 
-	// With OnePerItem, the first pin of each item is the entry: the newest, because the score is
-	// that of the item, and pins of the same score are sorted newest first.
+	// With OnePerItem, only the first pin of each item counts as an entry of the feed. That is the
+	// newest pin of the item: all of them have the score of the item, and pins with equal scores
+	// are sorted newest first.
 	entries := 0
 	shownItems := map[string]bool{}
 	for i := range page.Pins {
@@ -202,8 +204,8 @@ func (q *Queries) findDelivery(f *Feed, pin *Pin) (Delivery, error) {
 		return DeliveryPulled, nil
 	}
 
-	// The pull row of a reader who follows the owner names no board. The pull row of a reader who
-	// follows only boards of the owner names one of them. A reader never has both for one owner.
+	// A reader who follows the owner has one pull row for the owner, which names no board. A reader
+	// who follows only boards of the owner has one for each of these boards, which names the board.
 	for _, board := range []*string{nil, &pin.Board} {
 		_, pulled, err := q.state.Get(pullKey(nil, f.Reader, pin.Owner, board))
 		if err != nil {

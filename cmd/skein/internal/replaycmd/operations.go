@@ -22,10 +22,10 @@ type shareFlag struct {
 	CPUShare float64 `name:"share" help:"Share of one CPU core, above 0, that the operation may use; 1, the default, does not limit it." placeholder:"NUMBER"`
 }
 
-// startOperation calls method, which starts an operation. With --no-wait, startOperation then prints
-// the id of the operation and returns. Otherwise it shows the progress until the operation ends,
-// and returns an error if the operation has failed or was canceled. If ctx ends earlier, as by
-// Ctrl-C, startOperation returns, and the operation continues on the service.
+// startOperation calls method, which starts an operation. With --no-wait, startOperation then
+// prints the id of the operation and returns. Otherwise it shows the progress until the operation
+// ends, and returns an error if the operation has failed or was canceled. If ctx ends meanwhile, as
+// by Ctrl-C, startOperation returns, and the operation continues on the service.
 func startOperation[Req, Res any, PRes operationResponse[Res]](
 	ctx context.Context, f *startFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
 ) error {
@@ -37,9 +37,9 @@ func startOperation[Req, Res any, PRes operationResponse[Res]](
 	return f.Follow(ctx, &f.ClientFlags, std, op)
 }
 
-// operationResponse is a pointer to a response that contains the operation which the call has
-// started. Responses are generated types whose methods have pointer receivers. This constraint
-// makes GetOperation callable on the *Res that [command.Call] returns.
+// operationResponse is the constraint of responses that have a GetOperation method: those of the
+// calls that start operations. Responses are generated types whose methods have pointer receivers,
+// so the constraint is one of the pointer *Res, which [command.Call] returns.
 type operationResponse[Res any] interface {
 	*Res
 	GetOperation() *skeinv1.Operation
@@ -120,7 +120,7 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	// The command has no --no-wait: the zero NoWait makes Follow wait.
+	// Follow waits for the end of the operation, because NoWait is not set.
 	wait := command.WaitFlags{JSON: c.JSON}
 	return wait.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
@@ -132,9 +132,9 @@ type cancelCmd struct {
 	JSON        bool   `help:"Print the operation on one line, in the JSON form of the API."`
 }
 
-// Run asks the service to cancel an operation. It does not wait for the end of the operation. It
-// says whether the cancellation was requested or, if the operation had ended already or has ended
-// at once, in which state the operation is. With --json, Run prints the operation instead.
+// Run asks the service to cancel an operation, and does not wait for the end of the operation. If
+// the operation of the answer has ended, Run prints its state. Otherwise it prints that the
+// cancellation was requested. With --json, Run prints the operation instead.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.OperationID})

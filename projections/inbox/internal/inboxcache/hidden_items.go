@@ -6,20 +6,24 @@ import (
 	"slices"
 )
 
-// MaxHiddenItems is the largest number of hidden items that an inbox keeps in memory. Few readers
-// hide more; their pages read a row for each pin instead.
+// MaxHiddenItems is the largest number of hidden items for which a caller should make a set. The
+// few readers who hide more have no set in memory: for each pin of their pages, the query reads
+// from the store whether they hide its item.
 const MaxHiddenItems = 512
 
-// HiddenItems is the set of the items that a reader hides. It is immutable. A sorted array of
-// hashes takes half the memory of a map.
+// HiddenItems is the set of the items that a reader hides. It does not change once it is made, so
+// pages use it without a lock. It is two sorted slices, because they take half the memory of a map.
 type HiddenItems struct {
 	seed maphash.Seed
-	// hashes are in ascending order. items[i] is the item with the hash hashes[i].
+	// hashes are the hashes of items, in ascending order. Different items may have equal hashes.
 	hashes []uint32
-	items  []string
+	// items are the ids of the items, in the order of their hashes.
+	items []string
 }
 
-// NewHiddenItems returns the set of the items. It keeps the slice and changes its order.
+// NewHiddenItems makes a set of items, with the hash seed of the cache. It does not add the set to
+// the cache, which is what LearnHiddenItems does. It sorts the given slice and keeps it, so the
+// caller must not use the slice any more.
 func (c *Cache) NewHiddenItems(items []string) *HiddenItems {
 	h := &HiddenItems{seed: c.hiddenSeed, hashes: make([]uint32, len(items)), items: items}
 	slices.SortFunc(h.items, func(a, b string) int { return cmp.Compare(h.hash(a), h.hash(b)) })
@@ -31,10 +35,10 @@ func (c *Cache) NewHiddenItems(items []string) *HiddenItems {
 
 func (h *HiddenItems) hash(item string) uint32 { return uint32(maphash.String(h.seed, item)) }
 
-// Contains reports whether the reader hides an item.
+// Contains reports whether the set has the item.
 func (h *HiddenItems) Contains(item string) bool {
 	hash := h.hash(item)
-	i, _ := slices.BinarySearch(h.hashes, hash)
+	i, _ := slices.BinarySearch(h.hashes, hash) // the first of the equal hashes, if there are any
 	for ; i < len(h.hashes) && h.hashes[i] == hash; i++ {
 		if h.items[i] == item {
 			return true
@@ -43,11 +47,11 @@ func (h *HiddenItems) Contains(item string) bool {
 	return false
 }
 
-// bytes returns the estimated memory of the set. h may be nil.
+// bytes returns the estimated memory of the set, or 0 if h is nil.
 func (h *HiddenItems) bytes() int64 {
 	const (
-		overhead  = 64
-		entrySize = 4 + 16 // a hash and the head of a string
+		overhead  = 64     // the struct
+		entrySize = 4 + 16 // a hash, and a string without its bytes
 	)
 	if h == nil {
 		return 0
@@ -59,12 +63,17 @@ func (h *HiddenItems) bytes() int64 {
 	return n
 }
 
-// HiddenItems returns the items that a reader hides in a view of this version, or nil if the cache
-// does not know them. wanted reports whether LearnHiddenItems would then keep them for later pages.
+// HiddenItems returns the set of the items that a reader hides in a view of the store. version is
+// the version of the view. There are three results:
+//
+//   - A set. It is empty if the reader hides nothing.
+//   - nil and wanted. The cache has an inbox of the reader, but no set. The caller should read the
+//     items from the view and call LearnHiddenItems.
+//   - nil and not wanted. The cache has no inbox of the reader, or the view is too old.
 func (c *Cache) HiddenItems(reader []byte, version uint64) (items *HiddenItems, wanted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.rotateIfFull() // the young generation may have grown
+	defer c.rotateIfFull() // findAndPromote may add the inbox to the young generation
 	box := c.findAndPromote(reader)
 	if box == nil || version < box.hiddenVersion {
 		return nil, false
@@ -72,8 +81,10 @@ func (c *Cache) HiddenItems(reader []byte, version uint64) (items *HiddenItems, 
 	return box.hidden, box.hidden == nil
 }
 
-// LearnHiddenItems keeps the items that a reader hides in a view of this version. It keeps nothing
-// if the reader has no inbox, or if the items may have changed since that view.
+// LearnHiddenItems adds the set of the items that a reader hides in a view of the store to the
+// cached inbox of the reader. version is the version of the view. It does nothing if the cache has
+// no inbox of the reader, or if the view does not show every event that ForgetHiddenItems was
+// called for.
 func (c *Cache) LearnHiddenItems(reader []byte, version uint64, items *HiddenItems) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,23 +93,26 @@ func (c *Cache) LearnHiddenItems(reader []byte, version uint64, items *HiddenIte
 	if box == nil || version < box.hiddenVersion {
 		return
 	}
-	c.charge(c.young, items.bytes()-box.hidden.bytes())
+	c.charge(c.young, items.bytes()-box.hidden.bytes()) // findAndPromote has moved the inbox there
 	box.hidden = items
 }
 
-// ForgetHiddenItems removes the hidden items of a reader, because an event changes them. version is
-// the lowest version of a view that will show the event.
+// ForgetHiddenItems removes the set of a reader from the cache, because an event changes which
+// items the reader hides. version is the lowest version of a view that will show the event. The
+// fold must call ForgetHiddenItems before there is such a view: a page of that view must not find
+// the old set.
 func (c *Cache) ForgetHiddenItems(reader []byte, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// An inbox that is created later must not learn from views that do not show the event.
+	// If the reader has no inbox now, a later one takes its hiddenVersion from latestEventVersion.
 	c.latestEventVersion = max(c.latestEventVersion, version)
 
+	// Look into both generations instead of moving the inbox to the young one: no page has read it.
 	for _, g := range []*generation{c.young, c.old} {
 		if box := g.inboxes[string(reader)]; box != nil {
 			c.charge(g, -box.hidden.bytes())
 			box.hidden = nil
-			box.hiddenVersion = c.latestEventVersion
+			box.hiddenVersion = c.latestEventVersion // never falls, unlike version
 		}
 	}
 }
