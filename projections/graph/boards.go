@@ -5,8 +5,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// readBoard returns the row of a board, or the zero boardRow if there is none. scratch is a buffer
-// for the key.
+// readBoard returns the row of a board, or the zero boardRow if there is none, as for the default
+// board. scratch is a buffer for the key.
 func readBoard(r projections.Reader, scratch []byte, owner, board string) (b boardRow, err error) {
 	if board == "" {
 		return b, nil
@@ -20,8 +20,8 @@ func readBoard(r projections.Reader, scratch []byte, owner, board string) (b boa
 }
 
 // createMentionedBoard creates a board if this event is its first mention. Events may mention a
-// board before its creation arrives, or without one. The caller must check before that the event is
-// not void.
+// board before its board_created arrives, or without any. The caller must check first that the
+// event is not void.
 func (f *eventFold) createMentionedBoard(owner, board string) error {
 	if board == "" {
 		return nil // the default board has no row
@@ -34,7 +34,8 @@ func (f *eventFold) createMentionedBoard(owner, board string) error {
 }
 
 // createBoardOfPin creates the board on which the event puts a pin, if this is the first mention of
-// the board. It reports whether the board exists afterwards. If not, the event is void.
+// the board. exists is false if the event is void: the board is deleted, or was ever deleted and
+// the event is a backfill.
 func (f *eventFold) createBoardOfPin() (exists bool, err error) {
 	void, err := f.isBoardEventVoid(f.ev.User, f.ev.Board)
 	if err != nil || void {
@@ -49,7 +50,7 @@ func (f *eventFold) createBoardOfPin() (exists bool, err error) {
 
 // recordMention sets the creation time in the row of a board, if the board exists since this event,
 // and writes the row. A live mention counts only if the board did not exist. A backfilled mention
-// counts if it is the earliest one.
+// counts if it is the earliest backfilled one.
 func (f *eventFold) recordMention(owner, board string, row *boardRow) error {
 	before := *row
 	switch {
@@ -64,7 +65,7 @@ func (f *eventFold) recordMention(owner, board string, row *boardRow) error {
 }
 
 // writeBoard changes the row of a board from before to after, with the board's row in the list of
-// the owner's boards and the length of that list. An empty after deletes the board.
+// the owner's boards and the length of that list. A zero after deletes the board.
 func (f *eventFold) writeBoard(owner, board string, before, after boardRow) error {
 	existedBefore := before.exists()
 	existsAfter := after.exists()
@@ -139,8 +140,8 @@ func (f *eventFold) createBoard() error {
 	return f.writeBoard(owner, board, before, row)
 }
 
-// followOrUnfollowBoard folds a follow or unfollow of one board. If the user follows the owner, the
-// unfollow is an exclusion.
+// followOrUnfollowBoard folds a follow or unfollow of one board. If the user follows the owner
+// explicitly, the unfollow is an exclusion.
 func (f *eventFold) followOrUnfollowBoard() error {
 	void, err := f.isBoardEventVoid(f.ev.Peer, f.ev.Board)
 	if err != nil || void {
@@ -171,8 +172,9 @@ func (f *eventFold) followOrUnfollowBoardAtEnd(change *edgeChange) error {
 	}
 
 	// A live follow or unfollow of the board is recorded only if it is not a repeat: something must
-	// have ended the one that is recorded. An unfollow of the board or of its owner ends a follow
-	// of the board. A follow of either, or an unfollow of the owner, ends an exclusion.
+	// have ended the follow or unfollow that was recorded before. An unfollow of the board or of
+	// its owner ends a follow of the board. A follow of either, or an unfollow of the owner, ends
+	// an exclusion.
 	after := before
 	switch {
 	case isFollow && f.ev.Backfill:

@@ -19,14 +19,15 @@ type eventFold struct {
 	// allocate the argument.
 	eventCopy events.Event
 
-	// key and value are buffers. The batch copies keys and values, so they may be reused after
-	// every call of the batch.
+	// key and value are buffers. The batch copies keys and values, so every method of eventFold may
+	// overwrite the buffers once it has called the batch.
 	key, value []byte
 	// changeBuffer is the change that applyOneEnd passes on. Only one end of an edge is changed at
 	// a time, so one buffer is enough.
 	changeBuffer edgeChange
 
-	// outEndsOnly is set for [NewOutEnds]: only out-ends are stored, without lists and counts.
+	// outEndsOnly is set for [NewOutEnds]: only out-ends and their regions are stored, with three
+	// of the lists ([eventFold.writeOutEnd]) and without counts.
 	outEndsOnly bool
 	// maxShortList is the number of edges up to which a user's list of follows is not stored
 	// (following_list.go).
@@ -39,10 +40,10 @@ type eventFold struct {
 // only some partitions.
 func (f *eventFold) holdsHome(user string) bool { return f.batch.Holds(user) }
 
-// setOrDeleteRow writes the row of an edge or board, or deletes the row if the value is empty,
-// which means that there are no facts. A row without facts must not stay: stores with the same
-// facts must have the same bytes, and nothing may name a deleted user (docs/invariants.md, I13 and
-// I12).
+// setOrDeleteRow writes the row of an edge, a board edge or counts. It deletes the row if the value
+// is empty, which means that there are no facts or that all counts are 0. Such a row must not stay:
+// stores with the same facts must have the same bytes, and nothing may name a deleted user
+// (docs/invariants.md, I13 and I12).
 func (f *eventFold) setOrDeleteRow(key, value []byte) {
 	if len(value) == 0 {
 		f.batch.Delete(key)
@@ -70,7 +71,8 @@ type edgeChange struct {
 	before, after      edge
 	// boardChanges has the changes of board edges between the two users. Without
 	// hasAllBoardChanges, it has at most one element: that of the board that the event is about.
-	// With it, boardChanges has an element for each board edge, even if that has not changed.
+	// With it, boardChanges has an element for each board edge, even for one that has not changed.
+	// Only [eventFold.dropFactsWithoutEffect] adds elements without setting hasAllBoardChanges.
 	boardChanges       []boardEdgeChange
 	hasAllBoardChanges bool
 }
@@ -99,9 +101,9 @@ func (f *eventFold) applyBothEnds(
 }
 
 // applyOneEnd reads the edge at one end, and calls applyChange with it, if this store holds that
-// end. applyChange changes the facts and calls [eventFold.writeEnd]. It is a method expression such
-// as (*eventFold).followUser, because a closure or a method value would be allocated for each
-// event.
+// end. applyChange changes the facts and calls [eventFold.writeEnd]. applyChange is a method
+// expression such as (*eventFold).followUser, because a closure or a method value would be
+// allocated for each event.
 func (f *eventFold) applyOneEnd(
 	end endKind, follower, followee string, applyChange func(*eventFold, *edgeChange) error,
 ) error {
@@ -157,9 +159,10 @@ func readBoardEdge(
 	return e, err
 }
 
-// eachBoardEdge calls do with every board edge of the follower to a board of the followee, as it is
-// stored at this end, before change.boardChanges are written. The function do must not write rows,
-// because an iterator is open.
+// eachBoardEdge calls do with every board edge of the follower to a board of the followee, as its
+// row at this end says. The changes in change.boardChanges are not in the rows until
+// [eventFold.writeBoardEdge] writes them. The function do must not write rows, because an iterator
+// is open.
 func (f *eventFold) eachBoardEdge(change *edgeChange, do func(board string, facts boardEdge)) error {
 	prefix := change.end.appendBoardEdgePrefix(nil, change.follower, change.followee)
 	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
@@ -178,8 +181,10 @@ func (f *eventFold) eachBoardEdge(change *edgeChange, do func(board string, fact
 }
 
 // loadBoardChanges reads all board edges of the follower to boards of the followee into
-// change.boardChanges. This is needed when the facts of the edge have changed, because every board
-// relation depends on them, too. For example, an unfollow of the followee ends all board follows.
+// change.boardChanges. This is needed when an event has changed facts in change.after, because
+// every board relation depends on them, too. For example, an unfollow of the followee ends all
+// board follows. eraseEnd, which calls loadBoardChanges before it clears change.after, clears the
+// loaded changes, too.
 func (f *eventFold) loadBoardChanges(change *edgeChange) error {
 	change.boardChanges = change.boardChanges[:0]
 	change.hasAllBoardChanges = true
@@ -228,12 +233,12 @@ func (change *edgeChange) clearBoardFacts() {
 
 // writeEnd writes an end after an event has changed facts in change.after. It first updates what
 // depends on the facts: it drops settings that have ended, sets the implicit follow, and drops
-// facts that are no longer needed. Then it writes the edge and its board edges, and changes lists
+// facts that are no longer needed. Then it writes the board edges and the edge, and changes lists
 // and counts by the difference between before and after. No other function changes the lists and
 // counts of relations, so a list and its count always agree (I7).
 func (f *eventFold) writeEnd(change *edgeChange) error {
-	// Settings end with an unfollow or a block: this event may be one. It may also be a backfill of
-	// settings that arrives after a backfill that ended them.
+	// Settings end with an unfollow or a block. This event may be an unfollow or a block, or a
+	// backfill of settings that a backfill which arrived earlier has ended.
 	change.after.dropEndedSettings()
 
 	explicitBefore := change.before.explicitFollow()

@@ -9,8 +9,9 @@ import (
 // factOrder is the place of a fact in the order of all facts (docs/semantics.md). The greater of
 // two factOrders is that of the later fact, and 0 means that there is no such fact. Backfilled
 // facts come first, ordered by their time, then live facts, ordered by theirs. The order of a live
-// fact is unique. Two backfilled facts may have the same order; a removal then counts as the later
-// one.
+// fact is unique. Two backfilled facts of the same time have the same order. Of a follow and its
+// removal, the removal then counts as the later one; [muteFacts.recordMute] and
+// [settingsFact.isBefore] have the rules for mutes and settings.
 type factOrder uint64
 
 // liveBit is set in the order of a live fact, so that every live fact is above every backfill.
@@ -25,8 +26,8 @@ func factOrderOf(ev *events.Event) factOrder {
 	return order
 }
 
-// backfillOrderAt returns the order of a backfilled fact of a time. One is added to the time,
-// because an order of 0 means that there is no fact, and a time may be 0.
+// backfillOrderAt returns the order of a backfilled fact that happened at a time. One is added to
+// the time, because an order of 0 means that there is no fact, and a time may be 0.
 func backfillOrderAt(at events.Micros) factOrder { return factOrder(at) + 1 }
 
 // time returns the time of the fact, or -1 for the order 0.
@@ -37,11 +38,11 @@ func (o factOrder) time() events.Micros { return events.Micros(o&^liveBit) - 1 }
 // still comes before them in the order.
 type toggle struct {
 	// liveBegin is the live fact that began the block or mute, and not one that repeated it. It is
-	// 0 after a live end.
+	// 0 if there was no live beginning, or if a live end was recorded after it.
 	liveBegin factOrder
-	// liveEnd is the first live end after the latest live beginning. Without any live beginning, it
-	// is the first live end of all. Once all backfills are closed, an end without a beginning is
-	// not recorded.
+	// liveEnd is the latest live end that did not repeat another end. It stays when a live
+	// beginning follows, and is 0 if no live end was recorded. Once all backfills are closed, an
+	// end without a beginning is not recorded.
 	liveEnd factOrder
 	// backfillBegin is the latest backfilled beginning. There are no backfilled ends.
 	backfillBegin factOrder
@@ -73,7 +74,7 @@ func (t *toggle) holds() bool {
 	return t.liveBegin != 0 || (t.liveEnd == 0 && t.backfillBegin != 0)
 }
 
-// since returns the time of the beginning, if the toggle holds.
+// since returns the time of the beginning. The caller must check first that the toggle holds.
 func (t *toggle) since() events.Micros {
 	// No live fact has ended the backfilled beginning, so a live beginning only repeats it.
 	if t.liveEnd == 0 && t.backfillBegin != 0 {
@@ -94,10 +95,11 @@ func (t *toggle) relation() userRelation {
 // userRelation does not hold.
 type userRelation struct {
 	holds bool
-	// since is the time of the relation's row in its list. In the lists of favorites and of
-	// notifying follows, that is the time at which the settings were set.
+	// since is the time in the key of the relation's list row. For the lists of favorites and of
+	// notifying follows, it is the time at which the settings were set.
 	since events.Micros
-	// settings are those of a follow.
+	// settings are those of the follow, for the value of the list row. They are 0 for a block or a
+	// mute, and in the lists of favorites and of notifying follows.
 	settings events.FollowSettings
 }
 
@@ -106,8 +108,8 @@ type userRelation struct {
 type muteFacts struct {
 	toggle toggle
 	// liveUntil is when the mute of the latest live mute event ends by itself, and backfillUntil
-	// the same for the event of toggle.backfillBegin. 0 means that there is no end, or no such
-	// event.
+	// the same for the event of toggle.backfillBegin. 0 means that the mute has no end, or that
+	// there is no such mute.
 	liveUntil, backfillUntil events.Micros
 }
 
@@ -146,8 +148,8 @@ func (m *muteFacts) recordUnmute(order factOrder, backfillsClosed bool) {
 // latestIsMute reports whether the latest fact is a mute. The mute may have ended by itself since.
 func (m *muteFacts) latestIsMute() bool { return m.toggle.holds() }
 
-// until returns when the mute ends by itself, if the latest fact is a mute. 0 means that it has no
-// end.
+// until returns when the mute ends by itself, or 0 if the mute has no end. The caller must check
+// first that the latest fact is a mute.
 func (m *muteFacts) until() events.Micros {
 	if m.toggle.liveBegin != 0 {
 		return m.liveUntil
@@ -155,7 +157,8 @@ func (m *muteFacts) until() events.Micros {
 	return m.backfillUntil
 }
 
-// hasTimedEnd reports whether the latest fact is a mute that ends by itself. It may have ended.
+// hasTimedEnd reports whether the latest fact is a mute that ends by itself. The mute may have
+// ended since.
 func (m *muteFacts) hasTimedEnd() bool { return m.latestIsMute() && m.until() != 0 }
 
 // holdsAt reports whether the mute holds at a log time.
@@ -163,7 +166,7 @@ func (m *muteFacts) holdsAt(now events.Micros) bool {
 	return m.latestIsMute() && (m.until() == 0 || now < m.until())
 }
 
-// since returns the time of the beginning, if the latest fact is a mute.
+// since returns when the mute began. The caller must check first that the latest fact is a mute.
 func (m *muteFacts) since() events.Micros {
 	// A backfilled mute that ended by itself before the live one began is another mute.
 	live := m.toggle.liveBegin
@@ -182,8 +185,8 @@ func (m *muteFacts) endlessMute() userRelation {
 	return userRelation{holds: true, since: m.since()}
 }
 
-// settingsFact is the latest fact about the settings of a follow. It is dropped as soon as an
-// unfollow or a block is later, because no event can make it count again.
+// settingsFact is the latest fact about the settings of a follow. [edge.dropEndedSettings] drops it
+// once a later unfollow or block is known, because no event can make it count again.
 type settingsFact struct {
 	// order is 0 if there is no fact.
 	order    factOrder
@@ -202,10 +205,10 @@ func (s settingsFact) isBefore(other settingsFact) bool {
 // edge holds the facts of user A about user B.
 type edge struct {
 	// followLive is the latest live follow that did not repeat an earlier one when it arrived (see
-	// latestPossibleFollowEnd). A live unfollow or block sets it to 0. An unblock does not, so it
-	// may be older than the end of a block.
+	// latestPossibleFollowEnd). A live unfollow or block sets it to 0. An unblock does not, so
+	// followLive may be older than the liveEnd of a block.
 	followLive factOrder
-	// unfollowLive is the latest live unfollow, or block in either direction.
+	// unfollowLive is the latest live unfollow, or live block in either direction.
 	unfollowLive factOrder
 	// followBackfill and unfollowBackfill are the latest backfilled follow and the latest
 	// backfilled unfollow, or block in either direction.
@@ -215,13 +218,14 @@ type edge struct {
 	block, blockedBy toggle
 	mute             muteFacts
 	settings         settingsFact
-	// implicitSince is derived from the board edges: it is the time of the earliest board follow
-	// that holds, as [backfillOrderAt] returns it. It is 0 if no board follow holds, or if A
-	// follows B explicitly. It is stored, because a query of the edge does not read the board
-	// edges.
+	// implicitSince is derived from the board edges. It is the time of the earliest board follow
+	// that holds, encoded by [backfillOrderAt] even if that follow is live. It is 0 if no board
+	// follow holds, or if A follows B explicitly. It is stored with the edge, because a query of
+	// the edge does not read the board edges.
 	implicitSince factOrder
-	// mayHaveBoardEdges is set with the first board edge of the two users, and stays set. While it
-	// is not set, neither a change of the edge nor a query looks for board edges.
+	// mayHaveBoardEdges is set with the first board edge of the two users, and stays set until all
+	// facts of the edge are dropped. While it is not set, neither a change of the edge nor a query
+	// looks for board edges.
 	mayHaveBoardEdges bool
 }
 
@@ -229,8 +233,8 @@ type edge struct {
 func (e *edge) isBlocked() bool { return e.blockedBy.holds() || e.block.holds() }
 
 // isBlockedLive reports whether a live block holds in either direction, so that live follows are
-// ignored. Backfilled blocks do not count here: whether a live follow is void would then depend on
-// whether it arrived before or after the block.
+// ignored. Backfilled blocks do not count here: otherwise, whether a live follow is void would
+// depend on which of the two arrives first, the follow or the block.
 func (e *edge) isBlockedLive() bool { return e.blockedBy.liveBegin != 0 || e.block.liveBegin != 0 }
 
 // latestFollow returns the latest follow, which is F in docs/semantics.md.
@@ -240,8 +244,9 @@ func (e *edge) latestFollow() factOrder { return cmp.Or(e.followLive, e.followBa
 func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveFollowEnd(), e.unfollowBackfill) }
 
 // latestLiveFollowEnd returns the latest live fact that ended a follow: an unfollow, a block, or
-// the end of a backfilled block. The end of a live block is no such fact, because the block itself
-// had ended all follows, and live follows were ignored while it stood.
+// the end of a backfilled block. The end of a live block need not count, because the block itself
+// had ended all follows, and live follows were ignored while it stood. If there is also a
+// backfilled block, liveEnd counts even if it ended a live block, which changes no relation.
 func (e *edge) latestLiveFollowEnd() factOrder {
 	latest := e.unfollowLive
 	for _, block := range []*toggle{&e.block, &e.blockedBy} {
@@ -263,7 +268,8 @@ func (e *edge) latestPossibleFollowEnd() factOrder {
 // explicitSince reports whether A follows B explicitly, and since when.
 func (e *edge) explicitSince() (since events.Micros, ok bool) {
 	follow := e.latestFollow()
-	// The two can be equal only if both are backfilled. The unfollow is then the later one.
+	// Without a follow, follow is 0. Otherwise, the two can be equal only if both are backfilled.
+	// The unfollow is then the later one.
 	if follow <= e.latestUnfollow() || e.isBlocked() {
 		return 0, false
 	}
@@ -292,8 +298,8 @@ func (e *edge) implicitFollow() userRelation {
 	return userRelation{true, e.implicitSince.time(), e.settings.settings}
 }
 
-// lowerImplicitSince sets implicitSince to the time of a board follow, if that is earlier. It
-// ignores exclusions.
+// lowerImplicitSince sets implicitSince to the time of a board follow, if that is earlier than
+// implicitSince or if implicitSince is 0. It ignores relations that are no board follow.
 func (e *edge) lowerImplicitSince(r boardRelation) {
 	if r.kind != relationFollow {
 		return
@@ -313,18 +319,21 @@ func (e *edge) isFollow() bool {
 
 // isUnlisted reports whether the edge has facts but no follow, so that no list of follows shows it.
 // At the in-end, an unlisted edge has a row in tagUnlistedInEdges, by which a deletion finds it. At
-// the out-end, the row in the region leads to it, and unlisted edges are only counted.
+// the out-end, a deletion finds every edge by its row in the region, so unlisted edges are only
+// counted.
 func (e *edge) isUnlisted() bool { return *e != edge{} && !e.isFollow() }
 
-// hasEffect reports whether anything holds by the edge, or will hold without another fact about it:
-// a follow, a block, a mute, or settings of a follow that may begin later.
+// hasEffect reports whether the edge has a follow, a block, a mute, or settings that apply to a
+// follow, even one that begins later. A mute that has ended by itself counts, because no event says
+// that it has ended.
 func (e *edge) hasEffect() bool {
 	return e.isFollow() || e.isBlocked() || e.mute.latestIsMute() || e.settings.settings != 0
 }
 
 // dropEndedSettings drops the settings if an unfollow or a block is later.
 func (e *edge) dropEndedSettings() {
-	// The two can be equal only if both are backfilled. The unfollow is then the later one.
+	// If there are settings, the two can be equal only if both are backfilled. The unfollow is then
+	// the later one.
 	if e.settings.order <= e.latestUnfollow() {
 		e.settings = settingsFact{}
 	}
@@ -339,7 +348,7 @@ func (e *edge) followSettings() events.FollowSettings {
 }
 
 // followWithSetting returns the follow as a relation that holds if the follow has the setting. Its
-// time is that at which the settings were set.
+// time is when the settings were set.
 func (e *edge) followWithSetting(setting events.FollowSettings) userRelation {
 	if !e.followSettings().Has(setting) {
 		return userRelation{}
@@ -417,14 +426,16 @@ func (b *boardEdge) relation(owner *edge) boardRelation {
 	return boardRelation{relationExclude, unfollow.time()}
 }
 
-// boardRow is the row of a board that exists. The default board always exists, and has no row.
+// boardRow is the row of a board that exists. The zero boardRow stands for a board without a row.
+// The default board has no row, though it always exists.
 type boardRow struct {
 	// createdLive is the live fact since which the board exists. It is 0 if the board existed
 	// already by a backfilled mention when the first live one arrived.
 	createdLive factOrder
 	// createdBackfill is the earliest backfilled mention. A board that was ever deleted has none.
 	createdBackfill factOrder
-	// titleOrder is the order of the latest board_created, and title is the title that it gives.
+	// titleOrder is the order of the latest board_created, and title is the title that this event
+	// gives. titleOrder is 0 if the board was only mentioned by other events.
 	titleOrder factOrder
 	title      string
 	// titleEventBytes is the encoded event that gives the title, if that is a backfill. Of two
@@ -435,7 +446,7 @@ type boardRow struct {
 // exists reports whether the board exists. The zero boardRow does not.
 func (b *boardRow) exists() bool { return b.createdLive != 0 || b.createdBackfill != 0 }
 
-// created returns the time since when the board exists.
+// created returns the time since when the board exists. The caller must check exists first.
 func (b *boardRow) created() events.Micros {
 	return cmp.Or(b.createdBackfill, b.createdLive).time()
 }

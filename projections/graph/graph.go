@@ -9,7 +9,7 @@ import (
 )
 
 // Graph is the projection of follows, blocks, mutes and boards: it folds events into rows. It
-// reuses buffers, so only one goroutine may use it.
+// reuses buffers, so only one goroutine at a time may fold events with it.
 type Graph struct {
 	fold eventFold
 	// cache is the query cache that all stores share; nil means that queries are not cached.
@@ -102,7 +102,8 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		_, err := f.createBoardOfPin() // only [Graph.ApplyPin] needs to know whether the board exists
 		return err
 	case events.UserBlocked, events.UserUnblocked:
-		// Each of the two users stops following the other, so the edges in both directions change.
+		// A block ends the follows of both users, and each of the two edges has the facts about the
+		// block. So the edges in both directions change.
 		if err := f.applyBothEnds(ev.User, ev.Peer, (*eventFold).beginOrEndBlock); err != nil {
 			return err
 		}
@@ -127,9 +128,9 @@ func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *eventFold {
 	return t
 }
 
-// isAnyUserDeleted reports whether any of the users was deleted. It ignores the empty id, which an
-// event without a peer has. A deleted user has a tombstone in every store: a row with a keyed hash,
-// which does not reveal the id.
+// isAnyUserDeleted reports whether any of the users was deleted before all backfills were closed.
+// It ignores the empty id, which an event without a peer has. Such a user has a tombstone in every
+// store: a row with a keyed hash, which does not reveal the id.
 func (f *eventFold) isAnyUserDeleted(users ...string) (bool, error) {
 	for _, user := range users {
 		if user == "" {

@@ -10,17 +10,18 @@ import (
 // The rows of the graph, in the order of their tags. A and B are users, b is a board of B. The
 // package doc explains edges, out-ends and in-ends, and explicit and implicit follows.
 //
-// A key is a shard, the tag, and the parts that the table names. The partition of the shard says
-// which stores hold the row:
+// A key is a shard, the tag, and the parts that the table names. Except in regions, the partition
+// of the shard says which stores hold the row:
 //
 //	A's     the shard of user A, and B's likewise
 //	first   the first shard of the partition of B
 //	all     the shard for rows that every store has
 //
-// Every row belongs to the home of a user, and is exported, imported and rebuilt with the partition
-// of this user. For most rows, that is the user of the shard. The rows of a region (0x12, 0x24) are
-// the exception: they belong to the home of A, and are in the shard of B, so that one scan of the
-// region finds the rows of all homes. The rows in the shard "all" belong to no home.
+// Every row outside of the shard "all" belongs to the home of a user, and is exported, imported and
+// rebuilt with the partition of this user. For most rows, that is the user of the shard. The rows
+// of a region (0x12, 0x24) are the exception: they belong to the home of A, and are in the shard of
+// B, so that one scan of the region finds the rows of all homes. The rows in the shard "all" belong
+// to no home.
 //
 // In-ends (0x25, 0x26) are in the first shard of their partition, and their keys begin with A, so
 // that the deletion of A finds them by one seek in each partition.
@@ -58,8 +59,9 @@ import (
 //	0x29  A's    A ^set B       -             users whom A follows with the setting favorite; set is when A last set any settings of the follow
 //	0x2a  A's    A ^set B       -             users whom A follows with the setting notify; set as in 0x29
 //
-// The deletion of B finds the in-ends of B by 0x1a, 0x1b and 0x1c, and that of b by 0x20, 0x21 and
-// 0x27. Hashes are keyed and have 16 bytes, so that they do not reveal ids.
+// The deletion of B finds the in-ends of edges to B by 0x1a, 0x1b and 0x1c. The deletion of b finds
+// the in-ends of board edges to b by 0x20, 0x21 and 0x27. Hashes are keyed and have 16 bytes, so
+// that they do not reveal ids.
 const (
 	tagOutEdge              projections.Tag = projections.FirstGraphTag + iota // 0x10
 	tagOutBoardEdge                                                            // 0x11
@@ -90,8 +92,9 @@ const (
 	tagNotifying                                                               // 0x2a
 )
 
-// IteratedTags returns the tags of rows that are read only by iterators, and never by Get. It is
-// part of [projections.IteratedOnly].
+// IteratedTags returns the tags of rows that are read by iterators. Only deletions read them by
+// Get, to check that a row is gone ([eventFold.eraseRows]). It is part of
+// [projections.IteratedOnly].
 func (*Graph) IteratedTags() []projections.Tag {
 	return []projections.Tag{
 		tagRegion, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards,
@@ -108,7 +111,8 @@ func (*Graph) Regions() []projections.Tag { return []projections.Tag{tagRegion, 
 func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionHome(key) }
 
 // RegionHome returns the partition of the home of a row that belongs to a region. ok is false for
-// the key of any other row.
+// the key of any other row, and for a key that cannot be decoded. The key must have at least
+// [projections.PrefixLen] bytes.
 func RegionHome(key []byte) (partition uint8, ok bool) {
 	// Before the partition, the key has the owner of the region, and in the region of a board also
 	// the board.

@@ -59,19 +59,24 @@ type Entry struct {
 	// Board is the board that the entry shows, in a list of boards. Title is its title, in the list
 	// Boards only.
 	Board, Title string
-	// Kind says how the one user follows the other, or a board, in lists of follows.
+	// Kind says how the one user follows the other, or a board, in lists of follows and of
+	// excluders or excluded boards. It is None in all other lists.
 	Kind FollowKind
-	// Since is the time since when the relation holds. In the list Boards, the board exists since.
+	// Since is the time since when the relation holds. In Favorites and Notifying, that relation is
+	// the follow, although the times of the settings decide the order. In Boards, it is the time
+	// since when the board exists.
 	Since events.Micros
-	// Settings are the settings of the follow, in lists of follows of List.User.
+	// Settings are the settings of the follow, in lists of users whom List.User follows. They are 0
+	// in all other lists.
 	Settings events.FollowSettings
 	// Until is when the mute ends, in the list Muted. 0 means that it has no end.
 	Until events.Micros
 }
 
 // PageCursor says where a list continues after a page. It is the sort key of the last entry of the
-// page: the part of the key of its row with the time and the ids. Events that add or remove entries
-// do not invalidate it.
+// page, which is the part of the row's key with the time and the ids, or a result of
+// [CursorBefore]. A nil PageCursor stands for the beginning of the list. Events that add or remove
+// entries do not invalidate it.
 type PageCursor []byte
 
 // CursorBefore returns a page cursor after which a list continues with the newest entry that is not
@@ -87,12 +92,12 @@ type listIterator struct {
 	prefix []byte
 	// kind is the FollowKind of all entries.
 	kind FollowKind
-	// valid says that the iterator is at a row, and not at its end.
+	// valid says that the iterator is at a row. It is false at the end and after an error.
 	valid bool
 }
 
 // openList returns an iterator over the stored rows whose keys have the prefix. The caller must
-// close its rows.
+// close listIterator.rows.
 func (q *Queries) openList(prefix []byte, kind FollowKind, after PageCursor) *listIterator {
 	return newListIterator(q.reader.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
@@ -121,8 +126,9 @@ func (l *listIterator) sortKey() []byte { return l.rows.Key()[len(l.prefix):] }
 // next moves the iterator to the next row.
 func (l *listIterator) next() { l.valid = l.rows.Next() }
 
-// listIterators returns iterators over the lists of rows whose merge, without the entries that
-// [Queries.listFilter] leaves out, is the list.
+// listIterators returns iterators over one or two lists of rows. The list that a query returns is
+// their merge, without the entries that [Queries.listFilter] leaves out. The caller must close
+// their rows.
 func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	ofUser := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.openList(projections.AppendKey(nil, tag, l.User), kind, after)
@@ -174,11 +180,11 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	return nil
 }
 
-// List returns at most n entries after a page cursor, or from the newest entry if after is nil.
-// next is the page cursor of the last entry returned if there are more entries, else nil. List
-// reads the rows of the entries, and of those that the filter of the list leaves out between them.
-// If the list of explicit follows is not stored, List reads all edges of the user
-// (following_list.go).
+// List returns at most n entries after a page cursor, or from the newest entry if after is nil. n
+// must be at least 1. next is the page cursor of the last entry returned if there are more entries,
+// else nil. List reads the rows of the entries, of the entry that follows them, and of all that the
+// filter of the list leaves out before that entry. If the list of explicit follows is not stored,
+// List reads all edges of the user (following_list.go).
 func (q *Queries) List(
 	ctx context.Context, list List, after PageCursor, n int,
 ) (page []Entry, next PageCursor, err error) {
@@ -201,8 +207,8 @@ func (q *Queries) List(
 	// is one allocation instead of one for each row.
 	var entry Entry
 	for step := 0; ; step++ {
-		// The filter may leave out many rows, so a page can take long. Look at the context
-		// sometimes.
+		// The filter may leave out many rows, so a page can take long. Check the context once in
+		// 1024 rows.
 		if step%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
@@ -220,8 +226,8 @@ func (q *Queries) List(
 		if err != nil {
 			return nil, nil, err
 		}
-		// The filter has asked for as many answers of other homes as can be fetched at once. The
-		// caller fetches them and runs the query again.
+		// If q.remote is full, the filter has asked as many questions about other homes as can be
+		// answered at once. The caller gets the answers and runs the query again.
 		if q.remote != nil && q.remote.Full() {
 			return nil, nil, projections.ErrUnresolved
 		}
@@ -286,10 +292,11 @@ func (l List) decodeEntry(kind FollowKind, sortKey, value []byte) (e Entry, err 
 // that the row does not have.
 type entryFilter func(*Entry) (belongs bool, err error)
 
-// acceptEntry is the filter of a list that has all of its rows.
+// acceptEntry is the filter of a list that leaves out no row.
 func acceptEntry(*Entry) (bool, error) { return true, nil }
 
-// listFilter returns the filter of the list. A nil filter means that the list is empty.
+// listFilter returns the filter of the list. A nil filter without an error means that the list is
+// empty.
 func (q *Queries) listFilter(l List) (entryFilter, error) {
 	switch l.Kind {
 	case BoardFollowers:
@@ -318,7 +325,8 @@ func (q *Queries) listFilter(l List) (entryFilter, error) {
 
 // boardFollowersFilter returns the filter of the list BoardFollowers, which is a merge of the
 // board's own followers and its owner's explicit followers. The filter leaves out users who exclude
-// the board. A user in both lists belongs to the list once, at the later of the two times.
+// the board. A user in both lists belongs to the list once, at the later of the two times. The
+// filter is nil if the board does not exist.
 func (q *Queries) boardFollowersFilter(owner, board string) (entryFilter, error) {
 	row, err := readBoard(q.reader, q.keyBuffer(), owner, board)
 	if err != nil || (board != "" && !row.exists()) {

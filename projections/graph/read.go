@@ -46,7 +46,9 @@ type Relationship struct {
 }
 
 // Queries answers queries from the rows of one store at one position. It is cheap to make and not
-// safe for concurrent use.
+// safe for concurrent use. Only BoardExists, UserFollow, FollowedBy and Followees ask remote, so
+// reader must have all other rows that a query reads. The numbers of reads in the comments of
+// methods do not include those that fill the cache.
 type Queries struct {
 	reader projections.Reader
 	// now is the log time of the position of reader, by which mutes end. It is 0 if reader is a
@@ -54,8 +56,8 @@ type Queries struct {
 	now events.Micros
 	// scratch is the buffer that keyBuffer returns.
 	scratch []byte
-	// cache has decoded edges of users, or is nil if reader has no cache. version is then the
-	// version of reader, which is a view.
+	// cache has decoded edges of users. It is nil unless [NewCachedQueries] made the Queries over a
+	// view with a cache. version is the version of that view.
 	cache   *cacheSet
 	version uint64
 	// remote answers for homes whose rows reader does not have. nil means that reader has all rows.
@@ -63,15 +65,15 @@ type Queries struct {
 }
 
 // RemoteLookup answers for homes that the queried store does not hold. known is false for an answer
-// that must be fetched first. The query then continues with the zero value, and the caller ignores
-// its result (see [projections.RemoteLookup]).
+// that must be fetched first. The answer must then be the zero value, with which the query
+// continues, and the caller of the query must ignore its result (see [projections.RemoteLookup]).
 type RemoteLookup interface {
 	projections.RemoteLookup
-	// Board is [Queries.BoardExists].
+	// Board answers as [Queries.BoardExists].
 	Board(owner, board string) (exists, known bool)
-	// FollowedBy is [Queries.FollowedBy].
+	// FollowedBy answers as [Queries.FollowedBy].
 	FollowedBy(user, follower string) (f Follow, known bool)
-	// Followees is [Queries.Followees].
+	// Followees answers as [Queries.Followees].
 	Followees(user string) (n int64, known bool)
 }
 
@@ -147,14 +149,15 @@ func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 	return e.currentFollow(), err
 }
 
-// minUsersForWalk is the number of users from which on one walk over the follower's edges costs
+// minUsersForWalk is the smallest number of users for whom one walk over the follower's edges costs
 // less than a point read for each user.
 const minUsersForWalk = 4
 
 // UserFollows reports how follower follows each of the users. It writes the answers to follows,
 // which must be as long as users. It answers from the cache if that has the edges of the follower.
 // Otherwise it walks over these edges once, unless the users are few. A walk costs less than point
-// reads, because edges that are neighbors in the store share the work of finding their block.
+// reads, because edges that are neighbors in the store are in the same storage block, which is
+// found once.
 func (q *Queries) UserFollows(follower string, users []string, follows []Follow) (err error) {
 	if entry := q.cachedEdges(follower, len(users)); entry != nil {
 		for i, user := range users {
@@ -179,8 +182,9 @@ func (q *Queries) UserFollows(follower string, users []string, follows []Follow)
 
 // walkFollows is [Queries.UserFollows] by one walk over the edges of the follower.
 func (q *Queries) walkFollows(follower string, users []string, follows []Follow) (err error) {
-	// Make the key of each edge, and sort the users by these keys. All keys share one buffer; each
-	// is limited to its length, so that a key never changes if the buffer grows.
+	// Make the key of each edge, and sort the users by these keys. All keys share one buffer. If
+	// the buffer grows, the keys before stay in the old memory, which does not change. The capacity
+	// of each key is limited, so that an append to a key cannot overwrite the next one.
 	prefix := projections.AppendKey(nil, tagOutEdge, follower)
 	keys := make([][]byte, len(users))
 	order := make([]int, len(users))
@@ -220,7 +224,8 @@ func (q *Queries) walkFollows(follower string, users []string, follows []Follow)
 
 // BoardFollow reports how follower follows a board. For a follower of both the board and its owner,
 // the answer is OnBoard, since the later of the two times. It takes at most three point reads, and
-// only one if the follower neither follows the owner nor has board edges to boards of the owner.
+// only one if the follower neither follows the owner explicitly nor has board edges to boards of
+// the owner.
 func (q *Queries) BoardFollow(follower, owner, board string) (Follow, error) {
 	if cached, ok := q.cachedEdge(follower, owner); ok && !cached.has(cachedBoards) {
 		return q.boardFollowByOwner(cached.follow(), owner, board)
@@ -258,7 +263,7 @@ func (q *Queries) BoardFollow(follower, owner, board string) (Follow, error) {
 }
 
 // boardFollowByOwner returns how a user follows a board, if the user has no board edges to boards
-// of the owner. The answer is then ownerFollow, how the user follows the owner, if the board
+// of the owner. ownerFollow says how the user follows the owner, and is the answer if the board
 // exists.
 func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, board string) (Follow, error) {
 	if ownerFollow.Kind == None {
@@ -272,7 +277,8 @@ func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, board string) (F
 }
 
 // readBoardRelation returns the relation of the follower to a board. ownerEdge is the edge from the
-// follower to the owner. The board edge is read at the same end.
+// follower to the owner, and end is the end at which it was read. The board edge is read at that
+// end, too.
 func (q *Queries) readBoardRelation(
 	ownerEdge *edge, end endKind, follower, owner, board string,
 ) (boardRelation, error) {
@@ -327,7 +333,7 @@ func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, 
 }
 
 // UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes with
-// an end, it also reads a row for each of them that still holds.
+// an end, it also reads a row for each mute that still holds, and the next row.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	counts, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	if err != nil || counts.timedMutes == 0 {
@@ -352,8 +358,8 @@ func (q *Queries) Followees(user string) (int64, error) {
 	return counts.Following + counts.FollowingImplicit, err
 }
 
-// BoardCounts returns the lengths of a board's lists, with at most three point reads. They are 0 if
-// the board does not exist.
+// BoardCounts returns the lengths of a board's lists. They are 0 if the board does not exist. It
+// takes at most two point reads, and those of [Queries.UserCounts] for the owner.
 func (q *Queries) BoardCounts(owner, board string) (counts BoardCounts, err error) {
 	row, err := readBoard(q.reader, q.keyBuffer(), owner, board)
 	if err != nil || (board != "" && !row.exists()) {

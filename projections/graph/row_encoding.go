@@ -12,10 +12,11 @@ import (
 // bit i says that the i-th order of orderFields is present, and then these orders as varints.
 // Further flags are above the bits for the orders. An order is written without liveBit, which would
 // make every varint ten bytes long. Most fields have only live or only backfilled facts, so liveBit
-// need not be stored; where a field may have both, a flag says which.
+// need not be stored. Where a field may have both, a bit of its own says which.
 //
-// Equal facts are always encoded as equal bytes, because stores are compared byte by byte (I13). So
-// the decoders refuse bytes that the encoders do not write.
+// Equal facts are always encoded as equal bytes, because stores are compared byte by byte (I13).
+// The decoders refuse most bytes that the encoders do not write, but not, for example, a varint
+// with needless zero bytes.
 
 const (
 	// The flags of an edge are above the bits for its 14 orders.
@@ -26,7 +27,8 @@ const (
 	edgeFlagSettings = 1 << 15
 	// edgeFlagMuteUntil says that muteFacts.liveUntil and backfillUntil come last, as varints.
 	edgeFlagMuteUntil = 1 << 16
-	// edgeFlagBits is the number of bits that the flags of an edge have.
+	// edgeFlagBits is the number of bits of the flags of an edge: one for each order, and the three
+	// above.
 	edgeFlagBits = 17
 
 	// settingsAreLive is set in the byte of the settings if they come from a live event. It is the
@@ -110,7 +112,7 @@ func (e *edge) decodeRow(row []byte) error {
 }
 
 // cutSettingsFact decodes the settings at the start of the remaining bytes of a row, and returns
-// the bytes after them. ok is false for bytes that appendRow cannot have written.
+// the bytes after them. If ok is false, appendRow cannot have written the bytes.
 func cutSettingsFact(row []byte) (fact settingsFact, rest []byte, ok bool) {
 	if len(row) == 0 || row[0] >= 2*settingsAreLive {
 		return settingsFact{}, nil, false
@@ -140,7 +142,7 @@ func cutMuteUntil(row []byte, until *events.Micros) (rest []byte, ok bool) {
 }
 
 const (
-	// boardEdgeFlagBits is the number of bits that the flags of a board edge have: those of its
+	// boardEdgeFlagBits is the number of bits of the flags of a board edge: one for each of its
 	// four orders.
 	boardEdgeFlagBits = 4
 	// boardEdgeLiveFields is [edgeLiveFields] for a board edge.
@@ -172,7 +174,8 @@ const (
 	// boardFlagTitleLive says that titleOrder is that of a live event. It is above the bits for the
 	// three orders of a board.
 	boardFlagTitleLive = 1 << 3
-	// boardFlagBits is the number of bits that the flags of a board have.
+	// boardFlagBits is the number of bits of the flags of a board: one for each order, and
+	// boardFlagTitleLive.
 	boardFlagBits = 4
 	// boardLiveFields is [edgeLiveFields] for a board.
 	boardLiveFields = 1 << 0 // createdLive
@@ -183,8 +186,8 @@ func (b *boardRow) orderFields() [3]*factOrder {
 	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titleOrder}
 }
 
-// appendRow appends the board as the value of its row: the orders, and then, if the board has a
-// title, the length of the title, the title, and titleEventBytes.
+// appendRow appends the board as the value of its row: the orders, and then, if titleOrder is not
+// 0, the length of the title, the title, and titleEventBytes.
 func (b *boardRow) appendRow(dst []byte) []byte {
 	var flags uint64
 	if b.titleOrder&liveBit != 0 {
@@ -201,7 +204,8 @@ func (b *boardRow) appendRow(dst []byte) []byte {
 	return dst
 }
 
-// decodeRow sets the board to the value of its row.
+// decodeRow sets the board to the value of its row. The board must be zero before, because
+// decodeRow does not clear a title.
 func (b *boardRow) decodeRow(row []byte) error {
 	fields := b.orderFields()
 	flags, rest, ok := cutOrders(row, boardFlagBits, boardLiveFields, fields[:])
@@ -253,8 +257,8 @@ func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
 
 // cutOrders decodes what appendOrders wrote. It sets the fields, and returns the flags and the
 // remaining bytes. flagBits is the number of bits that the flags may have. In the fields whose bits
-// are set in liveFields, cutOrders sets liveBit. ok is false for bytes that appendOrders cannot
-// have written.
+// are set in liveFields, cutOrders sets liveBit. If ok is false, appendOrders cannot have written
+// the bytes, and some fields may be set.
 func cutOrders(
 	row []byte, flagBits int, liveFields uint64, fields []*factOrder,
 ) (flags uint64, rest []byte, ok bool) {
