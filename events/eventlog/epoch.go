@@ -26,10 +26,10 @@ const (
 	// metaErased is the last erasure as EPOCH:SEQUENCE: the epoch that ended with it, and the
 	// sequence of the deletion.
 	metaErased = "skein-erased"
-	// metaErasedPartitions says as JSON, for the last erasure, which partitions of each projection
-	// events about erased users were delivered to: {"epoch":1,"partitions":{"seen":"…"}}. It holds
-	// only if the epoch is that of metaErased, because programs that do not know the key leave it
-	// as it was.
+	// metaErasedPartitions lists as JSON the partitions of each projection to which events about
+	// the users of the last erasure were delivered: {"epoch":1,"partitions":{"seen":"…"}}. The list
+	// is valid only if its epoch is that of metaErased, because programs that do not know the key
+	// leave it as it was.
 	metaErasedPartitions = "skein-erased-partitions"
 )
 
@@ -54,7 +54,8 @@ type logMeta struct {
 	predecessors []Predecessor
 	// erased is the last erasure, or the zero value if there was none.
 	erased Erasure
-	// erasedPartitions belongs to erased; nil if it is not known.
+	// erasedPartitions are the partitions of the erasure in erased, by projection. Nil means that
+	// they are not known.
 	erasedPartitions map[string]events.Partitions
 	// holes are the holes that an operator has accepted: disjoint and in ascending order.
 	holes []SeqRange
@@ -63,15 +64,15 @@ type logMeta struct {
 // Erasure is the last erasure from a log. The zero value means that there was none.
 type Erasure struct {
 	// Epoch is the epoch that ended with the erasure. Of that epoch and the earlier ones, the log
-	// has only what was scrubbed. Seq is the sequence of the deletion; everything up to it was
+	// has only the scrubbed envelopes. Seq is the sequence of the deletion; everything up to it was
 	// scrubbed.
 	Epoch uint32
 	Seq   uint64
 }
 
-// LastErasure returns the last erasure. A restored log knows only that its last epoch was lost, and
-// not how the epochs before ended. For it, LastErasure returns the epoch before the lost one, with
-// the epoch's last sequence, because that epoch may have ended with an erasure.
+// LastErasure returns the last erasure. A restored log may know only that its last epoch was lost,
+// and not how the epochs before ended. For such a log, LastErasure returns the epoch before the
+// lost one, with the epoch's last sequence, because that epoch may have ended with an erasure.
 func (l *Log) LastErasure() Erasure { return l.meta().erased }
 
 // ErasedPartitions returns, by projection, the partitions to which events about the users of the
@@ -163,8 +164,8 @@ func parseMeta(m map[string]string) (logMeta, error) {
 	return meta, nil
 }
 
-// checkPredecessors returns an error if no log can have this list of predecessors. epoch is the
-// epoch after them.
+// checkPredecessors returns an error if no log in the given epoch can have this list of
+// predecessors.
 func checkPredecessors(epoch uint32, list []Predecessor) error {
 	if len(list) == 0 {
 		return errors.New("an epoch that replaces others names them")
@@ -181,7 +182,7 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 }
 
 // isContinuedFrom reports whether the present epoch has the same envelope at the sequence as the
-// given epoch had.
+// given epoch had. It does not check whether the log reaches the sequence.
 func (m logMeta) isContinuedFrom(epoch uint32, seq uint64) bool {
 	if epoch == m.epoch {
 		return true
@@ -219,8 +220,8 @@ func (l *Log) AdoptCursor(c events.Cursor) (events.Cursor, error) {
 	if !l.meta().isContinuedFrom(c.Epoch, c.Seq) {
 		return c, fmt.Errorf("%w: rebuild the store", l.meta().otherEpoch("cursor", c.Epoch, c.Seq))
 	}
-	// The stream of the present epoch has no message at the cursor, and the archive has no
-	// checksums.
+	// A cursor of an earlier epoch loses its checksum and warm-up start: the stream of the present
+	// epoch has no message at the cursor, and the archive has no checksums.
 	if c.Epoch != l.meta().epoch {
 		c = events.Cursor{Log: c.Log, Epoch: l.meta().epoch, Seq: c.Seq, LastTime: c.LastTime}
 	}
@@ -338,7 +339,8 @@ func (l *Log) checkNoOtherLog(ctx context.Context) error {
 	spec := l.restoreSpec
 	isRequested := meta.id == spec.ID && meta.epoch == spec.Epoch && meta.first == spec.Head.Seq+1
 	if l.createSent && isRequested {
-		return nil // an earlier request of this call has created the stream, and its answer was lost
+		// An earlier request of this call has created the stream, and its answer was lost.
+		return nil
 	}
 	return fmt.Errorf("%w: stream %s holds log %x in epoch %d: move it away, or restore elsewhere", events.ErrLogExists,
 		StreamName, meta.id, meta.epoch)

@@ -22,8 +22,8 @@ type HubOptions struct {
 	// RingBytes limits the memory of the ring of decoded envelopes that subscribers share. The
 	// default is 32 MiB.
 	RingBytes int
-	// AheadBytes limits how much the hub reads before a subscriber asks for it. The default is 16
-	// MiB and the maximum is half of RingBytes.
+	// AheadBytes limits how many bytes of decoded envelopes the hub reads ahead of the subscribers.
+	// The default is 16 MiB and the maximum is half of RingBytes.
 	AheadBytes int
 }
 
@@ -43,15 +43,17 @@ type Hub struct {
 	// mu guards the fields below it.
 	mu   sync.Mutex
 	ring ring
-	// hasPosition is true while the ring has a position in the log.
+	// hasPosition is true while the ring has a position in the log. It is false until a subscriber
+	// gives the ring its position, and after a terminal error at that position.
 	hasPosition bool
-	// startVerified is true if the envelope at the start of the ring was read from the log. It is
-	// false while a subscriber's cursor is the only evidence that the log has that position.
+	// startVerified is true if reading has shown that the log has the position of the ring. It is
+	// false while a subscriber's cursor is the only evidence for that position.
 	startVerified bool
-	// nextRingReader is a reader at the end of the ring that Run continues with. If it is nil, Run
+	// nextRingReader is a reader at the end of the ring, which Run takes over. If it is nil, Run
 	// makes a reader.
 	nextRingReader *reader
-	// stopRingReader cancels reading for the position that the ring has now.
+	// stopRingReader cancels Run's reading at the present position of the ring. It is nil if Run
+	// has not begun to read there.
 	stopRingReader context.CancelFunc
 
 	// waypoints are cursors at which reading may begin.
@@ -61,17 +63,17 @@ type Hub struct {
 	seekSlot chan struct{}
 
 	subs     map[*Subscription]struct{}
-	changed  chan struct{} // closed, and replaced, when the ring changes or err is set
+	changed  chan struct{} // closed and replaced when the ring changes or err is set
 	demand   chan struct{} // capacity 1: a subscriber came, left or advanced
-	running  bool
+	running  bool          // Run was called; never reset
 	runEnded chan struct{} // closed when Run has returned
 	err      error         // why the hub has ended; set once
 
-	// hole is the error of the hole in front of which the ring stands. While it is set, the ring
-	// cannot grow.
+	// hole is the error of the hole in front of which the ring stands, or nil. While it is set, the
+	// ring cannot grow.
 	hole error
-	// holeReports counts how often the reader of the ring has found a hole. Each subscriber gets
-	// the error once per report.
+	// holeReports counts how often the ring's reader has found a hole or got past one. While hole
+	// is set, each subscriber at the end of the ring gets the error once per report.
 	holeReports uint64
 }
 
@@ -110,7 +112,7 @@ func (h *Hub) CachedEnvelope(seq uint64) *events.Envelope {
 
 // Run reads the log for the subscribers. It returns nil when ctx ends or the hub is closed, and an
 // error when the log is no longer the one that was read, such as [events.ErrLogShorter]. It may be
-// called once.
+// called once; a second call returns an error at once.
 func (h *Hub) Run(ctx context.Context) error {
 	h.mu.Lock()
 	if h.running {
@@ -172,7 +174,8 @@ func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 // resetRing empties the ring and moves it to a cursor. r is a reader at that cursor, or nil.
 // verified says whether the cursor was read from the log. The caller holds h.mu.
 func (h *Hub) resetRing(start events.Cursor, r *reader, verified bool) {
-	// The reader of the old position may be waiting for a message. Run then opens the new one.
+	// The reader of the old position may be waiting for a message. When it stops, Run opens a
+	// reader at the new position.
 	if h.stopRingReader != nil {
 		h.stopRingReader()
 		h.stopRingReader = nil
@@ -237,7 +240,8 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 		if ctx.Err() == nil { // otherwise the ring was moved meanwhile
 			h.hole = nil
 			if !h.startVerified {
-				// Reading has succeeded after the cursor that a subscriber gave, so the log has it.
+				// Reading has succeeded after the cursor that a subscriber gave, so the log has
+				// that cursor.
 				h.waypoints.remember(h.ring.base)
 			}
 			h.ring.push(envs, h.opt.RingBytes)
@@ -275,7 +279,8 @@ func (h *Hub) waitUntilNeeded(ctx context.Context) error {
 
 // needsMore reports whether the ring holds less than AheadBytes after the most advanced subscriber
 // in the ring. Detached subscribers must not make the ring read ahead of the others, so they count
-// only while all subscribers in the ring are detached.
+// only while all subscribers in the ring are detached. With no subscriber in the ring, needsMore
+// returns false.
 func (h *Hub) needsMore() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -371,15 +376,15 @@ func (h *Hub) Subscribe(from events.Cursor) (*Subscription, error) {
 	return h.SubscribeKinds(from, events.AllKinds)
 }
 
-// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. In the
-// archive the subscriber gets a reader of its own, which skips blocks without these kinds: some
-// envelopes are left out, and others have no events. From the stream it gets every envelope with
-// all its events, because subscribers share the decoded envelopes.
+// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. While
+// the subscriber is in the archive, it has a reader of its own, which skips blocks without these
+// kinds: some envelopes are left out, and others have no events. From the stream it gets every
+// envelope with all its events, because subscribers share the decoded envelopes.
 func (h *Hub) SubscribeKinds(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, false)
 }
 
-// subscribe adds a subscriber. A detached subscriber never moves the ring, see
+// subscribe adds a subscriber. A detached subscriber never moves the ring; see
 // [Hub.SubscribeDetached].
 func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, detached bool) (*Subscription, error) {
 	from, err := h.log.AdoptCursor(from)
@@ -397,13 +402,13 @@ func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, detached bool)
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
 	case kinds != events.AllKinds:
-		// It may begin in the archive, where its reader skips envelopes that subscribers of the
-		// ring need.
+		// The subscriber may begin in the archive, where its reader skips envelopes that
+		// subscribers of the ring need.
 		s.ownReader = s.newReader()
 	case h.hasPosition && h.ring.holds(from):
-		// It joins the ring where it is.
+		// The subscriber joins the ring where the ring is.
 	case !detached && (!h.hasPosition || len(h.subs) == 0):
-		// Nobody else uses the ring, so it may move to this subscriber.
+		// No other subscriber uses the ring, so the ring may move to this subscriber.
 		h.resetRing(from, nil, false)
 	default:
 		s.ownReader = s.newReader()

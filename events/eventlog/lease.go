@@ -26,11 +26,12 @@ const MinLease = time.Second
 // until this process gets the lease with the given name, renews the lease while the function runs,
 // and then releases it.
 //
-// If the lease cannot be renewed, the context of the function ends a third of the ttl before
-// another process may take the lease. RunWithLease then waits for the function and returns
-// [events.ErrLeaseLost]. When the holder dies, another process takes over after one ttl. The
-// process that creates the first lease sets the ttl of all leases. An embedded log belongs to one
-// process, so there the function runs at once, without a lease.
+// If the lease has not been renewed for two thirds of the ttl, the context of the function ends, at
+// most a sixth of the ttl later. So the function has at least a sixth of the ttl to stop before
+// another process may take the lease. RunWithLease waits for the function and returns
+// [events.ErrLeaseLost]. When the holder dies, another process takes over after about one ttl. The
+// process that creates the first lease sets the ttl of all leases. The process of an embedded log
+// runs the function at once, without a lease.
 //
 //	│◀──────────── ttl ────────────▶│
 //	renewed … trusted until 2/3      others may take it
@@ -64,12 +65,12 @@ type lease struct {
 
 	// revision is the revision of the key after the last renewal of this process.
 	revision uint64
-	// lastRenewal is when the last successful renewal was sent. The answer came later, so this errs
-	// on the safe side.
+	// lastRenewal is when the last request that got or renewed the lease was sent. The server
+	// counts the ttl from a later time, so lastRenewal errs on the safe side.
 	lastRenewal time.Time
 }
 
-// openBucket opens the bucket, or creates it, and adopts its ttl.
+// openBucket opens the bucket, or creates it, and adopts its ttl for this lease.
 func (le *lease) openBucket(ctx context.Context) error {
 	js := le.log.conn.js
 	kv, err := js.KeyValue(ctx, leaseBucket)
@@ -86,7 +87,7 @@ func (le *lease) openBucket(ctx context.Context) error {
 			Storage:     jetstream.FileStorage,
 			Replicas:    info.Config.Replicas,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster; its ttl may differ
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 			kv, err = js.KeyValue(ctx, leaseBucket)
 		}
 	}
@@ -94,7 +95,7 @@ func (le *lease) openBucket(ctx context.Context) error {
 		return wrapUnavailable(err)
 	}
 
-	// An operator may have created the bucket with another ttl.
+	// An operator may have created the bucket with another ttl, or another process with its own.
 	status, err := kv.Status(ctx)
 	if err != nil {
 		return wrapUnavailable(err)
@@ -182,8 +183,9 @@ func (le *lease) keepRenewing(ctx context.Context) error {
 			return nil //nolint:nilerr // the work is done
 		}
 
-		// The lease is trusted for two thirds of the ttl. The last third is for the function to
-		// stop before another process starts.
+		// The lease is trusted for two thirds of the ttl. The rest is for the function to stop
+		// before another process starts. This check runs only between attempts, so it may come up
+		// to a sixth of the ttl late.
 		left := time.Until(le.lastRenewal.Add(2 * le.ttl / 3))
 		if left <= 0 {
 			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.lastRenewal).Round(time.Millisecond))
@@ -202,7 +204,7 @@ func (le *lease) keepRenewing(ctx context.Context) error {
 }
 
 // renewOnce renews the lease once. If the revision is not the expected one, either the answer to an
-// earlier update was lost, or another process has the lease. The value of the key names the holder.
+// earlier update was lost, or another process has the lease. The value of the key tells which.
 func (le *lease) renewOnce(ctx context.Context) error {
 	return le.request(ctx, func(ctx context.Context) error {
 		sent := time.Now()
@@ -249,7 +251,8 @@ func (le *lease) release(ctx context.Context) {
 				return err
 			}
 			if entry.Revision() == le.revision {
-				// The answer came from a replica that does not know of the last renewal yet.
+				// The answer came from a replica that does not know of the last renewal yet, so ask
+				// again.
 				if err := wait.For(ctx, releaseRetryPause); err != nil {
 					return err
 				}

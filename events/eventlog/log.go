@@ -35,12 +35,12 @@ type Config struct {
 	// If it is empty, the log is in an embedded server. External servers must run with
 	// sync_interval: always; otherwise they acknowledge envelopes that are not on disk yet.
 	URL string
-	// ListenOnSocket has the embedded server of Dir listen on a socket in Dir
-	// ([embedded.SocketFile]), through which another process of the same user opens the log with
-	// Socket.
+	// ListenOnSocket makes the embedded server also listen on the socket [embedded.SocketFile] in
+	// Dir. Another process of the same user can then open the log through it with Socket.
 	ListenOnSocket bool
-	// Socket is the socket in the data directory of another process whose embedded log is opened
-	// ([embedded.SocketFile]), in place of Dir and URL. Empty means none.
+	// Socket is the path of the socket on which the embedded server of another process listens; see
+	// ListenOnSocket. It is set instead of Dir, Ephemeral and URL. Empty means that the log is not
+	// opened through a socket.
 	Socket string
 	// CredsFile holds the credentials for an external server. Empty means that the server needs
 	// none.
@@ -70,8 +70,8 @@ type Config struct {
 	// sequences that the archive already has.
 	Existing bool
 
-	// Logger gets log lines about the connection, and those of the embedded server. With nil,
-	// nothing is logged.
+	// Logger gets the log lines of this package and those of the embedded server. With nil, nothing
+	// is logged.
 	Logger *slog.Logger
 }
 
@@ -110,18 +110,20 @@ type Log struct {
 	lastKnownSeq atomic.Uint64
 	// hasReplicas is true if the stream has, or once had, more than one replica.
 	hasReplicas atomic.Bool
-	// coveredHoleEnd is the highest sequence that is known to be missing in the stream although the
-	// archive has it.
+	// coveredHoleEnd is the highest sequence at which the stream lacks, or is treated as if it
+	// lacked, what the archive has. Up to there, readers read the archive. 0 means that there is no
+	// such sequence.
 	coveredHoleEnd atomic.Uint64
 	// missingRanges are the sequences that were found neither in the stream nor in the archive; see
 	// [Log.Holes]. missingMu guards the slice.
 	missingMu     sync.Mutex
 	missingRanges []SeqRange
-	// interruptions is the number of times that reading was interrupted.
+	// interruptions is how often a reader of this log was interrupted and had to try again.
 	interruptions atomic.Uint64
 
 	// reconfigureMu is held while this process changes the stream: while it begins an epoch,
-	// accepts a hole or resumes a paused stream.
+	// accepts a hole or resumes a paused stream. Nobody waits for it: if it is held, a second
+	// change fails or is skipped.
 	reconfigureMu sync.Mutex
 
 	// mu guards closed and closers.
@@ -256,14 +258,14 @@ func (l *Log) Replicas(ctx context.Context) (count int, offline []string, err er
 	return info.Config.Replicas, offline, nil
 }
 
-// Start returns the cursor of a reader that has read nothing.
+// Start returns the cursor at which a reader begins that reads the whole log.
 func (l *Log) Start() events.Cursor {
 	meta := l.meta()
 	return events.Cursor{Log: meta.id, Epoch: meta.epoch}
 }
 
-// SetArchive sets the archive, which readers read where the stream does not begin early enough.
-// Call it at most once, before anything reads the log.
+// SetArchive sets the archive, from which readers read what the stream no longer has. Call it at
+// most once, before anything reads the log, because no lock guards the archive.
 func (l *Log) SetArchive(archive events.Archive) { l.archive = archive }
 
 // Position returns the position of a sequence of this log.
@@ -317,9 +319,9 @@ func (l *Log) Recover(ctx context.Context) error {
 	return l.server.Restart(ctx)
 }
 
-// Close rejects new events, waits until every accepted event is acknowledged, ends the readers,
-// closes the connection and stops the embedded server. If ctx ends first, Close gives up the events
-// that still wait.
+// Close rejects new events, waits until every accepted event is acknowledged, closes the hubs and
+// the connection, and stops the embedded server. If ctx ends first, Close gives up the events that
+// still wait. Further calls return nil at once.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {
@@ -335,10 +337,11 @@ func (l *Log) Close(ctx context.Context) error {
 			hubs = append(hubs, c)
 		}
 	}
-	// closeFromLog calls unregisterCloser, which takes the lock.
+	// The lock is released before the calls of closeFromLog, because these call unregisterCloser,
+	// which takes the lock.
 	l.mu.Unlock()
 
-	// Publishers are first, so that the hubs still deliver what the publishers accepted.
+	// Publishers are closed first, so that the hubs still deliver what the publishers accepted.
 	var errs []error
 	for _, c := range append(publishers, hubs...) {
 		errs = append(errs, c.closeFromLog(ctx))
@@ -348,7 +351,8 @@ func (l *Log) Close(ctx context.Context) error {
 
 // disconnect closes the connection and stops the embedded server, as far as they exist.
 func (l *Log) disconnect(ctx context.Context) error {
-	// The client would try to reconnect to a server that is stopped before it.
+	// The connection is closed before the server, because otherwise the client would try to
+	// reconnect.
 	if l.conn != nil {
 		l.conn.close()
 	}
@@ -370,7 +374,7 @@ func (l *Log) registerCloser(c closer) error {
 	return nil
 }
 
-// unregisterCloser is called when a publisher or hub has ended by itself.
+// unregisterCloser removes a publisher or hub that has ended, or that Close is closing.
 func (l *Log) unregisterCloser(c closer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,11 +20,12 @@ const (
 	// events. It makes QueueBytes limit the number of calls, too.
 	callOverhead      = 1 << 10
 	defaultQueueBytes = 64 << 20
-	// minQueueBytes must be more than the largest call costs, which would otherwise wait forever.
+	// minQueueBytes must be more than the cost of the largest call. Otherwise that call would wait
+	// forever.
 	minQueueBytes = 4 << 20
 )
 
-// PublisherOptions are the settings of a [Publisher]. The zero value is good.
+// PublisherOptions are the settings of a [Publisher]. The zero value selects the defaults.
 type PublisherOptions struct {
 	// QueueBytes limits the size of the queue in bytes: the encoded events, and 1 KiB for each
 	// call. The default is 64 MiB and the minimum is 4 MiB.
@@ -49,7 +50,8 @@ type AppendInfo struct {
 	// Calls and Events are the numbers of calls and events in the envelope. Bytes is its encoded
 	// size.
 	Calls, Events, Bytes int
-	// Attempts is the number of times the envelope was sent: 1 unless an attempt failed.
+	// Attempts is the number of times the envelope was sent: 1 unless an attempt failed, and 0 if
+	// the publisher gave up before it could send the envelope.
 	Attempts int
 	// Repeated is set if the log reported a duplicate: an earlier attempt had been stored although
 	// its answer was lost.
@@ -64,20 +66,21 @@ type AppendInfo struct {
 }
 
 // Publisher appends events to the log. It groups calls: those that arrive while an append is in
-// progress go into the next envelope together, and no call is split between envelopes. There is no
-// timer, so when nothing is in progress a call is sent at once. The methods of a Publisher are safe
-// for concurrent use.
+// progress go into the next envelope together, and no call is split between envelopes. Grouping
+// uses no timer, so a call is sent at once when no append is in progress. The methods of a
+// Publisher are safe for concurrent use.
 type Publisher struct {
 	log         *Log
 	ownsLog     bool // the log was opened for this publisher alone
 	opt         PublisherOptions
 	queueBudget *semaphore.Weighted
-	stop        context.CancelFunc // cancels the envelope in flight
-	stopped     chan struct{}      // closed when the goroutine has ended
+	stop        context.CancelFunc // ends run, and cancels the envelope in flight
+	stopped     chan struct{}      // closed when run has returned
 
 	// retryFor and attemptTimeout are the constants of the same names, except in tests.
 	retryFor, attemptTimeout time.Duration
 
+	// mu guards queue and closed.
 	mu     sync.Mutex
 	queue  []*call
 	wake   chan struct{} // capacity 1: tells run that queue or closed has changed
@@ -87,7 +90,7 @@ type Publisher struct {
 // call is one call of [Publisher.Publish] that is queued or in flight.
 type call struct {
 	encoded  events.EncodedCall
-	trace    string // the field of PublishOptions
+	trace    string // PublishOptions.Trace
 	queuedAt time.Time
 
 	// dequeued is true when the call has left the queue. Publisher.mu guards it.
@@ -149,7 +152,8 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 // Dial connects to an existing log and returns a publisher for it. Closing the publisher closes the
 // connection.
 func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, error) {
-	// An embedded log belongs to this process, so no other process could have created it.
+	// Dial creates a missing log only if URL is empty: an embedded log belongs to this process, so
+	// no other process could have created it.
 	l, err := openLog(ctx, cfg, cfg.URL == "")
 	if err != nil {
 		return nil, err
@@ -192,8 +196,8 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 			return Result{}, ctx.Err()
 		}
 
-		// The call is in an envelope. Its result may have arrived at the same time as the end of
-		// ctx.
+		// The call has left the queue, so its events may be stored. Its result may have arrived at
+		// the same time as the end of ctx.
 		select {
 		case <-c.done:
 		default:
@@ -230,7 +234,7 @@ func (c *call) cost() int64 { return int64(c.encoded.Bytes() + callOverhead) }
 // enqueue appends the call to the queue. If the queue is full, it waits or fails with
 // [events.ErrOverloaded], depending on FailWhenFull.
 func (p *Publisher) enqueue(ctx context.Context, c *call) error {
-	// This may wait, so it comes before the lock.
+	// Acquire may wait, so it comes before the lock.
 	if p.opt.FailWhenFull {
 		if !p.queueBudget.TryAcquire(c.cost()) {
 			return fmt.Errorf("%w: %d bytes wait to be published", events.ErrOverloaded, p.opt.QueueBytes)
@@ -274,7 +278,8 @@ func (p *Publisher) withdraw(c *call) bool {
 }
 
 // Close rejects new calls and waits until every queued call has its result. If ctx ends first,
-// Close cancels the remaining calls, which then fail, and returns an error.
+// Close cancels the remaining calls, which then fail, and returns an error. Close also closes the
+// log of a publisher that [Dial] has returned.
 func (p *Publisher) Close(ctx context.Context) error {
 	err := p.closeFromLog(ctx)
 	if p.ownsLog {

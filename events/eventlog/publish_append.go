@@ -41,7 +41,8 @@ func (p *Publisher) run(ctx context.Context) {
 			return
 		}
 
-		// The budget is released only now, so it also limits what is in flight.
+		// The budget is released only after the append, so QueueBytes also limits what is in
+		// flight.
 		err := p.publishEnvelope(ctx, calls)
 		for _, c := range calls {
 			p.queueBudget.Release(c.cost())
@@ -55,7 +56,7 @@ func (p *Publisher) run(ctx context.Context) {
 }
 
 // takeCalls waits until the queue has calls, and removes as many of them as fit into one envelope.
-// It returns nil when the publisher is closed and the queue is empty, or when ctx ends.
+// It returns nil when the queue is empty and either the publisher is closed or ctx has ended.
 func (p *Publisher) takeCalls(ctx context.Context) []*call {
 	for {
 		p.mu.Lock()
@@ -97,7 +98,9 @@ func (p *Publisher) removeFirst(n int) {
 	for _, c := range p.queue[:n] {
 		c.dequeued = true
 	}
-	p.queue = slices.Delete(p.queue, 0, n) // keeps the memory of the slice, and clears what it no longer has
+	// Delete keeps the memory of the slice and clears its unused end, which releases the removed
+	// calls.
+	p.queue = slices.Delete(p.queue, 0, n)
 }
 
 // failStaleCalls fails the calls that have been queued for at least attemptTimeout. run calls it
@@ -171,7 +174,8 @@ func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []
 	timeout := min(firstAttempt, p.attemptTimeout)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if err := ctx.Err(); err != nil {
-			// The error of the last attempt says more than the deadline does.
+			// The error of the last attempt says more than the deadline does. A cancellation
+			// replaces that error, because it means that the publisher is being closed.
 			if lastErr == nil || errors.Is(err, context.Canceled) {
 				lastErr = err
 			}
@@ -199,16 +203,16 @@ func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []
 		lastErr = err
 		p.waitBeforeRetry(ctx, pause)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
-			// No stream listens on the subject. A process that crashed while an epoch ended may
+			// No stream listens on the subject. A process that crashed while it began an epoch may
 			// have left the stream paused.
 			p.log.tryUnpauseAbandoned(ctx)
 		}
 	}
 }
 
-// sendOnce sends the envelope once and waits up to timeout for the acknowledgement. Before that it
-// checks that the connection leads to the same log. sent reports whether the server may have
-// received the envelope.
+// sendOnce sends the envelope once and waits up to timeout for the acknowledgement. Before it
+// sends, it checks that the connection leads to the same log. sent reports whether the server may
+// have received the envelope.
 func (p *Publisher) sendOnce(
 	ctx context.Context, msg *nats.Msg, timeout time.Duration,
 ) (ack *jetstream.PubAck, sent bool, err error) {
@@ -272,8 +276,8 @@ func isRetryable(err error) bool {
 }
 
 // publishError turns the error of the last attempt into the error that the callers get. If
-// mayHaveCommitted is set, that is [events.ErrOutcomeUnknown] even if the server rejected the last
-// attempt, because an earlier attempt may still be on its way.
+// mayHaveCommitted is set, the callers get [events.ErrOutcomeUnknown] even if the server rejected
+// the last attempt, because an earlier attempt may still be on its way.
 func publishError(err error, mayHaveCommitted bool) error {
 	api := apiError(err)
 	switch {

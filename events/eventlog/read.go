@@ -17,22 +17,23 @@ import (
 )
 
 const (
-	// pullMessages and pullBytes limit one pull, a request for messages, and so what a reader holds
-	// undecoded. Asking for one message at a time would be forty times slower.
+	// pullMessages and pullBytes limit one pull, which is a request to the server for messages.
+	// They thereby limit the undecoded messages that a reader holds. Asking for one message at a
+	// time would be forty times slower.
 	pullMessages = 4096
 	pullBytes    = 8 << 20
 	pullExpires  = 30 * time.Second
-	// pullHeartbeat is the interval of the server's idle heartbeats. After silenceTimeout without
-	// any message the reader starts again with a new consumer.
+	// pullHeartbeat is the interval of the server's idle heartbeats. If neither a message nor a
+	// heartbeat arrives for silenceTimeout, the reader starts again with a new consumer.
 	pullHeartbeat  = time.Second
 	silenceTimeout = 3 * pullHeartbeat
-	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one,
-	// after which the reader starts again.
+	// maxStuckHeartbeats is the number of heartbeats in a row, without a message although the log
+	// has one, after which the reader starts again.
 	maxStuckHeartbeats = 5
 	// consumerIdleTimeout is how long the server keeps a consumer that nobody uses, such as that of
 	// a process that died.
 	consumerIdleTimeout = time.Minute
-	// readBytes is the most that callers ask of one call of next, in undecoded bytes.
+	// readBytes is the most that callers ask of one call of nextEnvelopes, in undecoded bytes.
 	readBytes = 1 << 20
 
 	firstRetryPause = 50 * time.Millisecond
@@ -41,37 +42,39 @@ const (
 	maxHolePause = 5 * time.Second
 )
 
-// errInterrupted makes a reader start again, because the connection, the consumer or a message was
-// lost.
+// errInterrupted makes a reader start again at its cursor, for example because the connection, the
+// consumer or a message was lost.
 var errInterrupted = errors.New("eventlog: reading was interrupted")
 
-// reader reads the log in order from a cursor. It reads the archive as far as the stream does not
-// begin early enough, and then the stream, unfiltered, through one ordered consumer. After every
-// interruption it checks its cursor and continues where it was. It is not safe for concurrent use.
+// reader reads the log in order from a cursor. It reads from the archive what the stream no longer
+// has, and then every message of the stream, through one consumer at a time. After every
+// interruption it checks its cursor and continues after the last returned envelope. It is not safe
+// for concurrent use.
 type reader struct {
 	log *Log
 	// kinds are the kinds of events to read from the archive.
 	kinds events.KindSet
-	// dec decodes the stream. It is nil until the reader has reached the stream.
+	// dec decodes the stream. It is nil while the reader has not reached the stream, and while it
+	// has gone back to the archive.
 	dec *events.Decoder
 	// cur is the cursor after the last returned envelope.
 	cur events.Cursor
-	// decodedSeq is the last sequence that was passed to dec. At first it is the one before the
-	// first.
+	// decodedSeq is the last sequence that was passed to dec. Before the first message, it is the
+	// sequence before the one at which dec begins.
 	decodedSeq uint64
 	// skipping is true while the stream is read from before cur, because cur does not say where the
-	// warm-up begins.
+	// warm-up begins. Envelopes up to cur are then not returned.
 	skipping bool
 	// terminalErr is the error that ended the reader. All later calls return it, too.
 	terminalErr error
 
-	// archive is set while the archive is read.
+	// archive is the open reader of the archive. It is nil while the archive is not read.
 	archive events.ArchiveReader
 	// archiveCtx is the context of all calls of archive: what the archive opens for one call is
 	// used by the next.
 	archiveCtx    context.Context //nolint:containedctx // see above
 	cancelArchive context.CancelFunc
-	// archiveAdvanced is true if an envelope was returned since reading the archive began.
+	// archiveAdvanced is true if the archive has returned an envelope since it was opened.
 	archiveAdvanced bool
 	// archiveReloaded is true if the archive was reloaded since the reader last returned an
 	// envelope.
@@ -84,13 +87,13 @@ type reader struct {
 	consumer  string
 	inbox     string
 	connState connState
-	// lastRead is when read last returned.
+	// lastRead is when readAvailable last returned.
 	lastRead time.Time
-	// delivered is the number of messages that the consumer has delivered. The server counts too: a
-	// difference means that a message was lost.
+	// delivered is the number of messages that have arrived from the consumer. The server numbers
+	// its deliveries: if its number differs, a message was lost.
 	delivered uint64
 
-	// pulls is the number of pulls that were made. Each has a subject of its own.
+	// pulls is the number of pulls that were made. Each pull has its own subject for the answers.
 	pulls uint64
 	// pullBatch is the number of messages that one pull may deliver.
 	pullBatch int
@@ -100,7 +103,7 @@ type reader struct {
 	// pullBytesLeft is the number of bytes that the current pull may still deliver.
 	pullBytesLeft int
 	silenceTimer  *time.Timer
-	// pullForbidden ends when the server says that this client may not pull.
+	// pullForbidden is a context that ends when the server says that this client may not pull.
 	pullForbidden           context.Context //nolint:containedctx // it is the signal
 	stopWatchingPermissions context.CancelFunc
 
@@ -110,11 +113,12 @@ type reader struct {
 	// a hole.
 	holeDelay time.Duration
 
-	// stuckHeartbeats is the number of heartbeats since the last message that came although the log
-	// has more messages.
+	// stuckHeartbeats is the number of heartbeats in a row that came although the log has messages
+	// that the consumer has not delivered.
 	stuckHeartbeats int
-	// emptyUpTo is the last sequence of the log when the consumer was created, if the consumer had
-	// nothing to deliver then: up to there the server owes the reader nothing.
+	// emptyUpTo is the last sequence of the log from just before the consumer was created, if the
+	// consumer had nothing to deliver then, and otherwise 0. The reader expects no message up to
+	// it.
 	emptyUpTo uint64
 }
 
@@ -131,7 +135,8 @@ func (r *reader) inArchive() bool { return r.dec == nil }
 //
 // In front of a hole it fails with [events.ErrHole]. The next call tries again after a pause, which
 // grows up to maxHolePause. The first call that gets past the hole may return no envelopes, so that
-// the caller learns of it even if none follow. All other errors except that of ctx are terminal.
+// the caller learns that the hole is gone even if no envelope follows. All other errors except that
+// of ctx are terminal.
 func (r *reader) nextEnvelopes(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	retry := firstRetryPause
 	if err := wait.For(ctx, r.holeDelay); err != nil {
@@ -192,9 +197,10 @@ func (r *reader) atCursor() bool {
 	return r.dec != nil && !r.dec.IsWarmingUp() && !r.skipping && r.sub != nil
 }
 
-// reloadArchive reloads an archive that seems damaged, and reports whether to read it again. It may
-// seem damaged because another process has scrubbed it, which replaces its files. One reload is
-// enough: if reading fails again before it has returned an envelope, the damage is real.
+// reloadArchive reloads an archive that seems damaged, and reports whether to read it again. An
+// archive may seem damaged because another process has scrubbed it, which replaces its files. One
+// reload is enough: if reading fails again before the reader has returned an envelope, the damage
+// is real.
 func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	archive, ok := r.log.archive.(reloader)
 	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.archiveReloaded {
@@ -204,9 +210,9 @@ func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	return archive.Reload(ctx) == nil
 }
 
-// readAvailable returns the envelopes that are available. It waits only for the first message. It
-// may return no envelopes and no error: after a message of the warm-up, at the end of the archive,
-// and past a hole.
+// readAvailable returns the envelopes that are available. It waits for messages only while it has
+// no envelope. It may return no envelopes and no error: after maxBytes of messages of the warm-up,
+// at the end of the archive, and past a hole.
 func (r *reader) readAvailable(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if r.sub != nil && time.Since(r.lastRead) > consumerIdleTimeout/2 {
 		// The caller was busy for so long that the server may have dropped the consumer. That does
@@ -252,7 +258,8 @@ func (r *reader) readAvailable(ctx context.Context, maxBytes int) ([]*events.Env
 	return envs, nil
 }
 
-// appendLost appends the envelopes of the accepted holes that the reader has crossed.
+// appendLost appends the envelopes of the accepted holes that the reader has crossed, and moves the
+// cursor after them.
 func (r *reader) appendLost(envs []*events.Envelope) []*events.Envelope {
 	if n := len(r.lostEnvelopes); n > 0 {
 		envs = append(envs, r.lostEnvelopes...)
@@ -279,11 +286,14 @@ func (r *reader) openSource(ctx context.Context) error {
 		return err
 	}
 
-	// findStart has just compared the log with the cursor.
+	// findStart has compared the log with the cursor, so nobody else needs to check this
+	// connection.
 	r.log.conn.markVerified(state)
 
 	meta := r.log.meta()
-	last := r.log.lastKnownSeq.Load()                         // before the consumer exists, for emptyUpTo
+	// last is read before the consumer exists: the consumer must deliver any later message, so
+	// emptyUpTo must not include it.
+	last := r.log.lastKnownSeq.Load()
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout) // two requests follow
 	defer cancel()
 	c, err := r.log.createConsumer(ctx, r.decodedSeq+1, false)
@@ -308,8 +318,8 @@ func (r *reader) openSource(ctx context.Context) error {
 		r.emptyUpTo = last
 	}
 
-	// The NATS client drops messages when the channel is full, so it must hold the messages of two
-	// pulls, and heartbeats.
+	// The NATS client drops messages when the channel is full, so the channel must be large enough
+	// for the messages of two pulls and for heartbeats.
 	r.msgs = make(chan *nats.Msg, 2*r.pullBatch+256)
 	r.inbox = r.log.conn.nc.NewInbox()
 	if r.sub, err = r.log.conn.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
@@ -327,8 +337,8 @@ func (r *reader) openSource(ctx context.Context) error {
 	return nil
 }
 
-// createConsumer creates a consumer that delivers the messages from a sequence on, or only their
-// headers.
+// createConsumer creates a consumer that delivers the messages from a sequence on. With headersOnly
+// set, it delivers only their headers.
 func (l *Log) createConsumer(ctx context.Context, from uint64, headersOnly bool) (c jetstream.Consumer, err error) {
 	// The request may be repeated, because the server forgets consumers that nobody uses.
 	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
@@ -391,7 +401,8 @@ func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) 
 		}
 		if strings.HasPrefix(msg.Reply, ackPrefix) {
 			r.pullMessagesLeft--
-			r.pullBytesLeft -= msg.Size() // the server counts the same way, and ends the pull when the count is used up
+			// The server counts bytes the same way, and ends the pull when none are left.
+			r.pullBytesLeft -= msg.Size()
 			return msg, nil
 		}
 		if err := r.handleStatus(msg); err != nil {
@@ -446,7 +457,7 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
 	switch {
 	case code == statusHeartbeat:
-		// All is well, unless the log has messages that the consumer does not deliver.
+		// Nothing is wrong unless the log has messages that the consumer does not deliver.
 		if r.log.lastKnownSeq.Load() <= max(r.decodedSeq, r.emptyUpTo) {
 			r.stuckHeartbeats = 0
 			return nil
@@ -487,7 +498,8 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 
 	var env *events.Envelope
 	var err error
-	if _, lost := r.log.meta().acceptedHole(d.seq); lost { // the message came back after its loss was accepted
+	// A message that comes back after its loss was accepted stays lost.
+	if _, lost := r.log.meta().acceptedHole(d.seq); lost {
 		env, err = r.dec.DecodeLost(d.seq)
 	} else {
 		env, err = r.dec.Decode(d.seq, d.timestamp, msg.Data)
@@ -508,8 +520,8 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 	return env, nil
 }
 
-// close releases what the reader holds on the server and in the archive. The next call of next
-// starts again after the last returned envelope.
+// close releases what the reader holds on the server and in the archive. The next call of
+// nextEnvelopes starts again after the last returned envelope.
 func (r *reader) close() {
 	if r.archive != nil {
 		r.archive.Close()

@@ -17,11 +17,12 @@ type boundary struct {
 	meta *logMeta
 	// hasArchive is true if the log has an archive.
 	hasArchive bool
-	// end is the cursor at the end of the archive, in the form of the present epoch, so that it
-	// compares with cursors of the stream. For an empty archive it is the start of the log.
+	// end is the cursor at the end of the archive, in the form of the present epoch, so that it can
+	// be compared with cursors of the stream. For an empty archive it is the start of the log.
 	end events.Cursor
-	// streamStart is the lowest sequence of the present epoch from which the stream has no gaps. It
-	// may be higher than first, because what is before a gap is read from the archive.
+	// streamStart is the lowest sequence of the present epoch from which the stream has no known
+	// gap that the archive covers; see [Log.streamStart]. It may be higher than first, because what
+	// is before a gap is read from the archive.
 	streamStart uint64
 	// first and last are the sequences of the first and the last message of the stream.
 	first, last uint64
@@ -40,14 +41,14 @@ const (
 	// cursor are read but not returned.
 	atBoundary
 	// atGap means the same as atBoundary, but there is a gap in the part of the stream that the
-	// warm-up needs. The decoder learns that part from the archive.
+	// warm-up needs. The decoder gets that part from the archive.
 	atGap
 )
 
 // origin says where reading continues after a cursor.
 type origin struct {
 	part part
-	// cursor is the cursor that was located, in the form that the log has for it now.
+	// cursor is the cursor after which reading continues, in the form of the present epoch.
 	cursor events.Cursor
 	// decoderStart is the cursor at which the decoder of the stream starts. It differs from cursor
 	// if the reader must skip envelopes.
@@ -77,7 +78,8 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 			"rebuild the store", events.ErrRewritten, c.Seq, b.end.LastTime, c.LastTime)
 	}
 
-	// The cursor is at the end of the archive or after it. The reader starts at that end.
+	// The cursor is at the end of the archive or after it. The reader starts at the end of the
+	// archive.
 	o, ok := b.originInStream(b.end)
 	o.part = atBoundary
 	// If the stream lacks a part of the warm-up, the archive can replace it, as long as the stream
@@ -126,7 +128,7 @@ func (b *boundary) originInStream(c events.Cursor) (o origin, ok bool) {
 }
 
 // locate finds where a reader continues after a cursor, and checks that the log still has the
-// envelope at the cursor. It retries while an error may still pass, see [Log.confirmationTime].
+// envelope at the cursor. It retries errors that may pass; see [Log.confirmationTime].
 func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	var failing errorTimer
 	for {
@@ -208,8 +210,8 @@ func (l *Log) checkOrigin(ctx context.Context, stream jetstream.Stream, b *bound
 			return fmt.Errorf("eventlog: the end of the archive: %w", err)
 		}
 	}
-	// A cursor of the archive has no checksum. For one after the end, reader.skipKnown compares its
-	// time.
+	// A cursor of the archive has no checksum. If such a cursor is after the end of the archive,
+	// reader.skipKnown later compares its time.
 	if o.cursor.Seq == b.end.Seq || o.cursor.IsArchival() {
 		return nil
 	}
@@ -217,8 +219,8 @@ func (l *Log) checkOrigin(ctx context.Context, stream jetstream.Stream, b *bound
 }
 
 // checkStreamCursor compares a cursor with the message at its sequence. At the start of an epoch
-// the stream has no such message, so it compares the cursor with the last time that is recorded for
-// the epochs before.
+// the stream has no such message, so checkStreamCursor compares the cursor with the last time that
+// is recorded for the epochs before.
 func (l *Log) checkStreamCursor(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if c.Seq+1 != l.meta().first {
 		return l.checkMessage(ctx, stream, c)
@@ -232,8 +234,9 @@ func (l *Log) checkStreamCursor(ctx context.Context, stream jetstream.Stream, c 
 
 // checkLossBeforeStream records as missing what is between the end of the archive and the start of
 // the stream, and returns the [events.ErrHole] for it. Only archived envelopes are ever trimmed, so
-// anything between the two is lost. In a process without archive it returns nil, because another
-// process that has the archive may have trimmed the stream.
+// anything between the two is lost. It returns nil if nothing is between them. In a process without
+// archive it also returns nil, because another process that has the archive may have trimmed the
+// stream.
 func (l *Log) checkLossBeforeStream(ctx context.Context, b *boundary) error {
 	first := max(b.end.Seq+1, b.meta.first)
 	if !b.hasArchive || first >= b.streamStart {
@@ -244,7 +247,8 @@ func (l *Log) checkLossBeforeStream(ctx context.Context, b *boundary) error {
 		return err
 	}
 	if end >= first {
-		return errCoveredHole // the archive has grown since, so the caller must locate the cursor again
+		// The archive has grown meanwhile, so the caller must locate the cursor again.
+		return errCoveredHole
 	}
 	return l.recordMissing(SeqRange{first, b.streamStart - 1})
 }
@@ -266,9 +270,9 @@ func (l *Log) archiveEnd() (events.Cursor, error) {
 	return end, nil
 }
 
-// streamStart returns the first sequence from which the stream may be read: it belongs to the
-// present epoch, and all gaps that the archive covers are before it. An accepted hole at the
-// beginning of the stream counts as part of the stream.
+// streamStart returns the first sequence from which the stream may be read. The sequence belongs to
+// the present epoch, and all known gaps that the archive covers are before it. An accepted hole at
+// the beginning of the stream counts as part of the stream.
 func (l *Log) streamStart(state jetstream.StreamState) uint64 {
 	first := state.FirstSeq
 	if hole, ok := l.meta().acceptedHole(first - 1); ok { // the hole was lost, not trimmed
@@ -289,9 +293,9 @@ func (l *Log) newDecoder(ctx context.Context, o origin) (*events.Decoder, error)
 
 	repeats, err := l.archive.Repeats(ctx, l.meta().epoch)
 	if errors.Is(err, events.ErrArchiveDamaged) {
-		// The event ids of before the epoch cannot be read. They are not needed for archived
-		// envelopes, because the repeats among these were found before they were archived. So treat
-		// the start of the stream as a gap, which makes the reader continue in the archive.
+		// The event ids from before the epoch cannot be read. Archived envelopes do not need them,
+		// because the repeats among these were found before they were archived. So the start of the
+		// stream is treated as a gap, which makes the reader continue in the archive.
 		if covered, recordErr := l.recordCoveredHole(l.meta().first); covered || recordErr != nil {
 			return nil, errors.Join(errInterrupted, errCoveredHole, recordErr)
 		}
