@@ -17,8 +17,8 @@ import (
 const (
 	// maxAnswerBytes limits the size of an answer to a call. The largest answers are those to the
 	// questions of a RemoteBatch: up to 5000 questions, each of which may be answered with about
-	// 100 pins of about 100 bytes. Below the limit, an answer still needs memory in the budget of
-	// bytes (--memory).
+	// 100 pins of about 100 bytes. A smaller answer is still refused if the budget of bytes
+	// (--memory) has no memory for it.
 	maxAnswerBytes = 64 << 20
 	// maxMessageBytes limits the size of a message of a stream. The largest messages have 256 KiB
 	// of rows and one more row.
@@ -42,13 +42,13 @@ func badAnswer(node, predicate string) error {
 // BadAnswerError returns the error for an answer that does not fit the question.
 func BadAnswerError(node string) error { return badAnswer(node, "gave an answer that cannot be read") }
 
-// errNoMemory is the cause of the error of a call for whose answers this process has no memory. To
-// ask another node would not help.
+// errNoMemory is the cause of the error of a call for whose answers this process has no memory.
+// Another node is not asked, because its answer would need memory too.
 var errNoMemory = errors.New("no memory for the answers of other nodes")
 
 // answerMemory is the memory that the answers of nodes to one call take from the budget of bytes.
 type answerMemory struct {
-	// mu guards reservation, because a call may ask several nodes at a time.
+	// mu guards reservation, because one call of a client may ask several nodes at a time.
 	mu          sync.Mutex
 	reservation admission.Reservation
 	// isStream says that the answer is a stream. messageLeft is then how many bytes of the current
@@ -79,7 +79,8 @@ func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemor
 	return context.WithValue(ctx, answerMemoryKey{}, m), m
 }
 
-// hold takes n bytes of the budget, or fails.
+// hold takes n bytes of the budget. If the budget does not have them, the error has the cause
+// errNoMemory.
 func (m *answerMemory) hold(n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +92,7 @@ func (m *answerMemory) hold(n int64) error {
 	return nil // not failure, because an error that holds a nil *Failure is not nil
 }
 
-// release gives back all bytes.
+// release gives all bytes back to the budget.
 func (m *answerMemory) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +113,8 @@ func (p *Peers) limitBody(ctx context.Context, node string, body io.ReadCloser) 
 	b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory)
 
 	if b.memory == nil {
-		// A node makes the call by itself. When the body is closed, the caller has decoded the
-		// answer.
+		// This node makes the call by itself, not for a client. Its answer counts until the body is
+		// closed: by then, the answer has been decoded.
 		b.memory = &answerMemory{reservation: admission.NewReservation(p.bytes, callerBetweenNodes)}
 		b.releasesAtClose = true
 	}
@@ -127,8 +128,8 @@ func (p *Peers) limitBody(ctx context.Context, node string, body io.ReadCloser) 
 type limitedBody struct {
 	io.ReadCloser
 	node string
-	// left points to how many bytes may still be read: for a stream to messageLeft of memory, which
-	// nextMessage resets, and otherwise to answerLeft.
+	// left points to the number of bytes that may still be read. For a stream, that is
+	// memory.messageLeft, which nextMessage resets. For any other answer, it is answerLeft.
 	left       *int64
 	answerLeft int64
 	memory     *answerMemory

@@ -34,13 +34,15 @@ type Node struct {
 }
 
 const (
-	// attemptTimeout is how long one node may take to answer if another node could answer instead.
+	// attemptTimeout is how long one node may take to answer before another node is asked instead,
+	// if there is one that could answer. It ends an attempt to begin a stream. An attempt of
+	// Scatter may go on after it until the other node has answered.
 	attemptTimeout = time.Second
-	// lastAttemptTimeout is how long a node may take if no other node could answer instead.
+	// lastAttemptTimeout is how long a node may take at most, while no other node answers instead.
 	lastAttemptTimeout = 30 * time.Second
 	// minSuspicion is how long a node is suspected after it did not answer: for that time it is
 	// asked only after all others. The duration doubles with each further failure in a row, up to
-	// maxSuspicion. By then the other nodes consider the node dead.
+	// maxSuspicion. A node that has stopped is by then no longer among the nodes that are alive.
 	minSuspicion = time.Second
 	maxSuspicion = 16 * time.Second
 	// maxConnsPerNode limits how many calls to a node run at the same time. More calls wait until
@@ -49,9 +51,9 @@ const (
 	// aliveCheckInterval is the interval at which a stream checks whether its node is still alive.
 	// Nodes renew their keys in the bucket of the cluster at the same interval.
 	aliveCheckInterval = 2 * time.Second
-	// dialTimeout is how long it may take to connect. It allows for the loss of the first packet,
-	// which is sent again after a second (RFC 6298, section 2). If another node could answer,
-	// attemptTimeout ends the attempt earlier.
+	// dialTimeout is how long it may take to connect without TLS. Options.Dial must limit the time
+	// itself. dialTimeout allows for the loss of the first packet, which is sent again after a
+	// second (RFC 6298, section 2).
 	dialTimeout = 3 * time.Second
 	// IdleTimeout is how long a connection without a call stays open.
 	IdleTimeout = time.Minute
@@ -81,11 +83,13 @@ type Peers struct {
 
 	// mu guards all fields below.
 	mu sync.Mutex
-	// suspected has the nodes that did not answer their last call, by name.
+	// suspected has an entry for each node that did not answer its last call or was overtaken by
+	// another node, by name. The node is suspected only until the time in its entry. When it
+	// answers, the entry is deleted.
 	suspected map[string]suspicion
 	// usualLatency is about the 95th percentile of the times in which a node answers a method. It
 	// is kept per method. If it were kept per node, long calls among many short ones would always
-	// be hedged, which would cost more than a twentieth of the work.
+	// be hedged. These would be only a twentieth of the calls, but more than that of the work.
 	usualLatency map[nodeMethod]time.Duration
 	// clockOffsets is by how much the clock of a node is ahead of the clock of this process, by the
 	// name of the node. It has only nodes that refused a call because their clock differs.
@@ -94,8 +98,8 @@ type Peers struct {
 	lastBadAnswerLog map[string]time.Time
 	// lastFailureLog is when a call that no node answered was last logged.
 	lastFailureLog time.Time
-	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge.
-	// Each hedge costs answersPerHedge.
+	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge,
+	// which it also has at first. Each hedge costs answersPerHedge.
 	hedgeCredit int
 }
 
@@ -109,16 +113,17 @@ type suspicion struct {
 	// asked only after all others.
 	until    time.Time
 	duration time.Duration
-	// overtakenCalls is how many calls in a row another node has answered while this one was still
-	// asked.
+	// overtakenCalls is how many calls in a row another node has answered before this node did. It
+	// keeps its value when a suspicion ends, so one more overtaken call begins the next suspicion.
 	overtakenCalls int
 }
 
 // Calls counts calls to other nodes by their result.
 type Calls struct {
-	// OK counts calls that were answered, including those with an error that is the caller's fault.
+	// OK counts calls that were answered, also with an error that any other node would return, too.
 	OK atomic.Uint64
-	// Retried counts calls that were not answered. Another node was then asked, if there was one.
+	// Retried counts calls that a node did not answer, or not before another node. Another node was
+	// then asked, if there was one.
 	Retried atomic.Uint64
 	// Hedged counts calls that were made in addition because another node was slow.
 	Hedged atomic.Uint64
@@ -275,7 +280,8 @@ func (p *Peers) suspectLocked(name string) {
 	p.suspected[name] = s
 }
 
-// clearSuspicion records that a node has answered. That also earns credit for hedges.
+// clearSuspicion records that a node has answered: it deletes the node's entry in suspected, and
+// increases the credit for hedges.
 func (p *Peers) clearSuspicion(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,8 +289,8 @@ func (p *Peers) clearSuspicion(name string) {
 	p.hedgeCredit = min(p.hedgeCredit+1, maxSavedHedges*answersPerHedge)
 }
 
-// spendHedgeCredit reports whether another node may be asked in addition to a slow one. If so, it
-// counts the hedge.
+// spendHedgeCredit reports whether the credit is enough to ask another node in addition to a slow
+// one. If so, it deducts the cost of a hedge and counts the hedge.
 func (p *Peers) spendHedgeCredit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,7 +303,8 @@ func (p *Peers) spendHedgeCredit() bool {
 }
 
 // recordResult records whether a node has answered a call that ended with err, and reports whether
-// another node should be asked.
+// another node should be asked. If ctx has ended, the caller no longer waits, and the node is not
+// suspected. So ctx must not be the context that ends with the time limit of the attempt.
 func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAnother bool) {
 	switch {
 	case errors.Is(err, errNoMemory):
@@ -357,8 +364,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// countFailure counts a call for which no node has answered, and logs it. It ignores a call that a
-// node has answered, and one whose caller has gone away.
+// countFailure counts and logs a call that ended with err, if no node has answered it. It ignores a
+// call that a node has answered, and one whose caller has gone away.
 func (p *Peers) countFailure(ctx context.Context, err error) {
 	if !isFinal(err) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.Calls.Failed.Add(1)
@@ -408,8 +415,9 @@ func NotHereError() error {
 	}
 }
 
-// Call makes one call to one node. lag is by how many envelopes the answer is behind the log, or
-// negative if the answer does not say.
+// Call makes one call to one node. Only ctx limits how long the call takes, and its result changes
+// neither the counts of calls nor the suspicion of the node. lag is by how many envelopes the
+// answer is behind the log, or negative if the answer does not say.
 func Call[Req, Res any](
 	ctx context.Context, p *Peers, n *Node, procedure string, req *Req,
 ) (res *Res, lag int64, err error) {
@@ -425,7 +433,7 @@ func Call[Req, Res any](
 
 // callError returns the error of a call to a node. An error that the node has returned keeps its
 // meaning. Anything else, such as an answer that cannot be decoded, is the fault of the node or of
-// the connection, and never that of the caller.
+// the connection, unless the context of the call has ended.
 func callError(n *Node, err error) error {
 	if connect.IsWireError(err) {
 		return apierror.OfPeer(err)
@@ -465,7 +473,7 @@ func Forward[Req, Res any](
 }
 
 // attemptTimeoutFor returns how long one node may take to answer. If other nodes could answer
-// instead, half of the time until the deadline of ctx is left for them.
+// instead, at least half of the time until the deadline of ctx is left for them.
 func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
 	if !hasOthers {
 		return lastAttemptTimeout
@@ -495,8 +503,8 @@ func ForwardStream[Req, Res any](
 	return err
 }
 
-// forwardStreamOnce is ForwardStream without the pauses and retries: it asks each node at most
-// once. hasSent says that a part of a stream was passed to send.
+// forwardStreamOnce is ForwardStream without pauses and without a second round: it asks each node
+// at most once. hasSent says that a part of a stream was passed to send.
 func forwardStreamOnce[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (hasSent bool, err error) {
@@ -530,14 +538,15 @@ func forwardStreamOnce[Req, Res any](
 }
 
 // errSilent ends the stream of a node that does not send the first part in time, or that is no
-// longer alive.
+// longer among the nodes that are alive.
 var errSilent = &apierror.Failure{
 	Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Text: "the node that answers the stream has fallen silent",
 }
 
 // Stream makes one call to one node that answers with a stream, and passes the parts to send. The
-// first part must arrive within limit. setLag gets the lag of the first part, before it is sent.
-// hasSent says that a part was passed to send.
+// first part must arrive within limit. After that, the stream may last as long as the node is
+// alive. setLag gets the lag of the first part before that part is passed to send; it is not called
+// if the node does not say its lag. hasSent says that a part was passed to send.
 func Stream[Req, Res any](
 	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req,
 	setLag func(int64), send func(*Res) error,
@@ -597,9 +606,9 @@ func streamError(ctx context.Context, n *Node, err error) error {
 }
 
 // endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if the
-// node is later no longer among those that are alive. A broken connection would not reveal that: a
-// node that hangs keeps its connections open. endStreamOfSilentNode returns when ctx, the context
-// of the stream, ends.
+// node is later no longer among those that are alive. The connection alone would not show that,
+// because a node that hangs keeps its connections open. endStreamOfSilentNode returns after it has
+// ended the stream, or when ctx, the context of the stream, ends.
 func (p *Peers) endStreamOfSilentNode(
 	ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc,
 ) {

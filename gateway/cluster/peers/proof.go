@@ -38,8 +38,8 @@ const (
 	// maxProofAge is how much the time of a call may differ from the time of the callee. It leaves
 	// time for the call to arrive, and tolerates small corrections of a clock between two calls.
 	maxProofAge = 30 * time.Second
-	// peerProofPurpose and the id of the log in hexadecimal are the purpose for which the secrets
-	// are derived from the keys. Secrets for another purpose or log differ.
+	// peerProofPurpose, followed by the id of the log in hexadecimal, is the purpose for which the
+	// secrets are derived from the keys. Secrets for another purpose or log differ.
 	peerProofPurpose = "nodes of log "
 	// routerName is the name under which routers call. They have no name of their own.
 	routerName = "router"
@@ -56,8 +56,8 @@ type Credentials struct {
 	// name and addr are the name and address of this node. They are empty for a router, which no
 	// node calls.
 	name, addr string
-	// secrets has one secret per key. The first one signs calls. A call may be signed with any of
-	// them, so that operators can change keys while the cluster runs.
+	// secrets has one secret per key. SignCall signs with the first one, and VerifyCall accepts any
+	// of them, so that operators can change keys while the cluster runs.
 	secrets [][]byte
 }
 
@@ -81,8 +81,8 @@ type CallProof struct {
 	Nonce string
 }
 
-// computeMAC returns the HMAC-SHA256 of a purpose and some parts. In the input of the HMAC, each of
-// them follows its length, so that different lists of parts never have the same input.
+// computeMAC returns the HMAC-SHA256 of a purpose and some parts. In the input of the HMAC, the
+// purpose and each part follow their lengths, so that different lists never have the same input.
 func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	message := make([]byte, 0, 256)
@@ -95,7 +95,8 @@ func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 }
 
 // SignCall returns the Authorization header of a call to a node, and the proof with which to verify
-// the answer. now is the time by the clock of the callee, and bodyHash is as [HashBody] returns it.
+// the answer. now is the time that the clock of the callee should show, and bodyHash is the hash of
+// the body, as [HashBody] returns it.
 func (c *Credentials) SignCall(
 	callee *Node, path, bodyHash string, now time.Time,
 ) (authorization string, p *CallProof) {
@@ -109,7 +110,8 @@ func (c *Credentials) SignCall(
 
 // VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall
 // must then check the body with [CallProof.HasBody]. If only the time is wrong, VerifyCall returns
-// the proof and [errStaleProof].
+// the proof and [errStaleProof]: the call must be refused, and the proof serves only to send the
+// time of this node.
 func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*CallProof, error) {
 	fields := strings.Split(authorization, " ")
 	if len(fields) != 6 || fields[0] != authScheme {
@@ -152,7 +154,7 @@ func HashBody(body []byte) string {
 func (p *CallProof) HasBody(body []byte) bool { return p.bodyHash == HashBody(body) }
 
 // answerProof returns the proof of the answer to this call. Only a node with the secret can make
-// it, and it proves no answer to another call.
+// it, and it proves no answer to another call. It does not cover the body of the answer.
 func (p *CallProof) answerProof() string {
 	return hex.EncodeToString(computeMAC(p.secret, "answer", string(p.mac)))
 }
@@ -177,8 +179,8 @@ func (p *CallProof) timeHeaderValue(now time.Time) string {
 	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
 }
 
-// parseTimeHeader returns the time in a value of timeHeader, or false unless the callee of this
-// call has made the value.
+// parseTimeHeader returns the time in a value of timeHeader. ok is false if the header is missing,
+// or if the callee of this call has not made the value.
 func (p *CallProof) parseTimeHeader(header string) (now time.Time, ok bool) {
 	micros, mac, _ := strings.Cut(header, " ")
 	n, err := strconv.ParseInt(micros, 10, 64)

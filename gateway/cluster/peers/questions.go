@@ -15,17 +15,19 @@ var (
 )
 
 // question is a lookup that another node must answer. It is comparable, so it can be the key of a
-// map. Its kind determines which fields are used.
+// map. Its kind determines which of the other fields are used.
 type question struct {
 	kind questionKind
-	// subject is the user or item that the question is about. object is what the question asks
-	// about the subject, such as a pin or a follower.
+	// subject is the user or item that the question is about. It is empty for the global trending
+	// list. object is what the question asks about the subject, such as a pin or a follower.
 	subject, object string
-	// cursor is where a list continues. It is a string, because a slice is not comparable.
+	// cursor is where a list continues. If it is empty, the list begins at its first entry. It is a
+	// string, because a slice is not comparable.
 	cursor string
-	// size is how many entries of a list are wanted.
+	// size is how many entries of a list are wanted at most.
 	size int
-	// hasBoard says that object is the board of an outbox. An empty board is the default board.
+	// hasBoard says that object is the board of an outbox. An empty board is the default board. If
+	// hasBoard is false, the question is about the outbox of the user.
 	hasBoard bool
 	// seq is the sequence as of which scores are computed.
 	seq uint64
@@ -175,14 +177,14 @@ func (r *RemoteBatch) Score(item string, seq uint64) (score int64, scored, known
 	return a.GetNumber(), a.GetYes(), known
 }
 
-// OwnReactions is part of [counters.RemoteLookup]. The node that has the item has the rows.
+// OwnReactions is part of [counters.RemoteLookup]. The home of the rows is the item, not the user.
 func (r *RemoteBatch) OwnReactions(user, item string) (kinds []string, known bool) {
 	a, known := r.lookUp(item, question{kind: ownReactionsQuestion, subject: user, object: item})
 	return a.GetKinds(), known
 }
 
-// Reactions is part of [counters.RemoteLookup]. It returns a part of the list per node that was
-// asked, because the rows are in the partitions of the items.
+// Reactions is part of [counters.RemoteLookup]. The rows are in the partitions of the items, so it
+// returns one part of the list per node that was asked, and an item may be in several parts.
 func (r *RemoteBatch) Reactions(
 	user, kind string, after counters.PageCursor, n int,
 ) (parts []counters.ReactionPart, known bool) {
@@ -212,8 +214,8 @@ func (r *RemoteBatch) Reactors(
 	return part, known
 }
 
-// Candidates is part of [counters.RemoteLookup]. It returns a part of the list per node that was
-// asked, because the rows are in the partitions of the items.
+// Candidates is part of [counters.RemoteLookup]. The rows are in the partitions of the items, so it
+// returns one part of the list per node that was asked.
 func (r *RemoteBatch) Candidates(
 	owner string, seq uint64, after []byte, n int,
 ) (parts []counters.CandidatePart, known bool) {

@@ -15,7 +15,7 @@ type RemoteBatch struct {
 	peers *Peers
 	// localPartitions are the partitions of the view from which the query reads.
 	localPartitions events.Partitions
-	// atLeast is the position of that view. Every answer must contain it.
+	// atLeast is the position of the view. Every answer must contain it.
 	atLeast string
 	// newest is the newest of the positions of the view and of the answers.
 	newest events.Position
@@ -28,8 +28,8 @@ type RemoteBatch struct {
 	batchLimit int
 }
 
-// NewRemoteBatch returns a batch without questions. The query reads from a view at the given
-// position, which has the local partitions.
+// NewRemoteBatch returns a batch without questions for a query that reads from a view. The view is
+// at the given position and has the local partitions.
 func NewRemoteBatch(p *Peers, local events.Partitions, position events.Position) *RemoteBatch {
 	return &RemoteBatch{
 		peers:           p,
@@ -43,8 +43,8 @@ func NewRemoteBatch(p *Peers, local events.Partitions, position events.Position)
 }
 
 const (
-	// firstBatchLimit is the limit of the first batch, about a page. Each further batch has
-	// batchLimitGrowth times the limit of the one before, up to maxBatchLimit, so that a query that
+	// firstBatchLimit is the batchLimit before the first Fetch, about the entries of a page. Each
+	// Fetch multiplies batchLimit by batchLimitGrowth, up to maxBatchLimit, so that a query that
 	// examines many candidates to find a few needs few batches.
 	firstBatchLimit  = 64
 	batchLimitGrowth = 4
@@ -95,11 +95,12 @@ func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	return nil, false
 }
 
-// Fetch asks other nodes all pending questions. It asks each node once, and asks another node what
-// the first one does not answer.
+// Fetch asks other nodes all pending questions, as [Peers.Scatter] does: each node once, and
+// another node what the first one does not answer. If it fails, it records no answer, and all
+// questions stay pending.
 func (r *RemoteBatch) Fetch(ctx context.Context) error {
 	// Scatter works with single partitions, so a question about several partitions is split into
-	// one part per partition. The parts of a question are adjacent, as groupByQuestion needs them.
+	// one part per partition. groupByQuestion needs the parts of a question to be adjacent.
 	var all []partitionQuestion
 	var partitions []uint8
 	for q, need := range r.pending {
@@ -144,7 +145,8 @@ type nodeQuestions struct {
 }
 
 // groupByQuestion joins those parts of all that have the given indexes, so that a node is asked
-// each question once. The parts of one question must be adjacent.
+// each question once. The parts of one question must be adjacent in the slice all, and the indexes
+// must be in ascending order, as Scatter passes them.
 func groupByQuestion(all []partitionQuestion, indexes []int) *nodeQuestions {
 	grouped := &nodeQuestions{}
 	for _, i := range indexes {
@@ -171,8 +173,8 @@ func (n *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
 	return req
 }
 
-// recordAnswers adds the answers of a node, which it gave at the given position. A question stays
-// pending until it was answered for all of its partitions.
+// recordAnswers adds the answers that a node gave at the given position, one for each question that
+// it was asked. A question stays pending until it was answered for all of its partitions.
 func (r *RemoteBatch) recordAnswers(asked *nodeQuestions, answers []*peerv1.Answer, position events.Position) {
 	if position.Seq > r.newest.Seq {
 		r.newest = position

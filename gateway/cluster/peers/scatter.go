@@ -14,8 +14,9 @@ import (
 
 const (
 	// hedgeDelayFactor times the usual latency of a node is how long the node may take before
-	// another one is asked in addition (a hedge). The usual latency alone would cause so many
-	// hedges that they always used up their share, and left nothing for when a node hangs.
+	// another one is asked in addition (a hedge). About one call in twenty takes longer than the
+	// usual latency itself. Hedges of all these calls would use up the credit (answersPerHedge) as
+	// fast as answers earn it, and leave none for when a node hangs.
 	hedgeDelayFactor = 2
 	// minHedgeDelay and maxHedgeDelay are the limits of that time. The lower one is above the
 	// latency of short calls, so that processors that are busy for a moment cause no hedges.
@@ -26,7 +27,7 @@ const (
 	// Scale", CACM 2013).
 	answersPerHedge = 20
 	// maxSavedHedges is how many hedges are saved up while none are needed. When a node hangs, they
-	// are enough for 20 000 calls per second during the at most 50 ms until the node is asked last.
+	// are enough for 20 000 calls per second during the at most 50 ms until the node is suspected.
 	maxSavedHedges = 1000
 	// maxOvertaken is after how many overtaken calls in a row a node is suspected. A call is
 	// overtaken if its hedge answers first. A single call may be slow by itself.
@@ -39,16 +40,18 @@ const (
 )
 
 // AskFunc asks a node about some partitions, which are given by their indexes in the argument of
-// Scatter. The returned function keeps the answer. Scatter may ask two nodes about the same
-// partitions at the same time. It then keeps only one of the two answers.
+// Scatter. Scatter calls an AskFunc concurrently, even for the same partitions, so the AskFunc must
+// not record the answer itself. It returns keep, which does so. Scatter calls keep for only one
+// answer about each partition, and only when all answers have arrived.
 type AskFunc func(ctx context.Context, n *Node, indexes []int) (keep func(), err error)
 
-// Scatter asks other nodes about partitions. It asks as few nodes as possible, all at the same
-// time, and each of them once about all of its partitions. If a node does not answer, Scatter asks
-// the next node that serves the partitions. If a node is slower than usual for the method, Scatter
-// asks the next node in addition. When no node is left, it pauses and asks all nodes again, a few
-// times. When all answers have arrived, Scatter keeps them, one after another. If an answer is
-// missing, it keeps none.
+// Scatter asks other nodes about partitions. It prefers nodes that it asks anyway, so that it asks
+// few nodes. It asks all of them at the same time, and each of them once about all of its
+// partitions. If a node does not answer, Scatter asks the next node that serves the partitions. If
+// a node is slower than usual for the method, Scatter asks the next node in addition. When no node
+// is left, Scatter pauses and asks all nodes again, up to three times, unless the node that was
+// asked last has given a reason other than NOT_HERE. When all answers have arrived, Scatter keeps
+// them, one after another. If an answer is missing, it keeps none.
 func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask AskFunc) error {
 	indexes := make([]int, len(partitions))
 	for i := range indexes {
@@ -74,10 +77,10 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 	return nil
 }
 
-// retryUntilReached calls ask, and again up to three times with growing pauses, as long as ask
-// returns true for canRetry, and an error that says that no node was reached. The connection to the
-// only node that can answer may have broken, or this node may not know yet which nodes serve a
-// partition now.
+// retryUntilReached calls ask. It calls ask again, up to three times with growing pauses, as long
+// as ask returns true for canRetry and an error with the reason NOT_HERE, which it also returns if
+// it cannot reach the nodes. A retry helps if the connection to the only node that can answer has
+// broken, or if this node does not know yet which nodes serve a partition now.
 func retryUntilReached(ctx context.Context, ask func() (canRetry bool, err error)) error {
 	canRetry, err := ask()
 	for pause := minRetryPause; pause <= maxRetryPause; pause *= retryPauseGrowth {
@@ -102,7 +105,7 @@ type scatter struct {
 
 // collectAnswers returns functions that keep the answers about the partitions with the given
 // indexes. It asks only nodes that are not in tried. lastErr is the error of the node that was
-// tried last, or nil.
+// tried last. It is nil if no node was tried, or if that node is still being asked.
 func (s *scatter) collectAnswers(
 	ctx context.Context, indexes []int, tried []string, lastErr error,
 ) ([]func(), error) {
@@ -130,12 +133,12 @@ func (s *scatter) collectAnswers(
 type nodeGroup struct {
 	node    Node
 	indexes []int
-	// hasAlternatives says that other nodes serve each of the partitions.
+	// hasAlternatives says that for each of the partitions there is another node to ask.
 	hasAlternatives bool
 }
 
 // assignNodes chooses a node that is not in tried for each partition, and returns one group per
-// node. It fails if there is no such node for some partition.
+// node. It fails if there is no such node for some partition. lastErr is as in collectAnswers.
 func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (groups []*nodeGroup, err error) {
 	byPartition := map[uint8]*nodeGroup{}
 	byName := map[string]*nodeGroup{}
@@ -187,8 +190,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	defer stopFirst()
 	hedgeCtx, stopHedge := context.WithCancel(ctx)
 	defer stopHedge()
-	// firstCallCtx ends when the first call has ended: a hedge that has not begun by then is no
-	// longer needed.
+	// firstCallCtx ends when the first call has ended. A hedge that still waits for its start then
+	// is not made: if the first call has failed, askGroup asks the other nodes itself.
 	firstCallCtx, endFirstCall := context.WithCancel(hedgeCtx)
 	defer endFirstCall()
 
@@ -228,7 +231,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 
 	switch {
 	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && time.Since(start) < limit:
-		// The hedge has stopped the first call, so the error of the first call says nothing.
+		// The hedge has stopped the first call, unless the first call failed by itself while the
+		// hedge ran. Its error is ignored in both cases.
 		s.recordOvertaken(g.node.Name, s.procedure)
 		return hedgeKeeps, hedgeErr
 	case !s.recordResult(ctx, g.node.Name, err):
@@ -241,6 +245,7 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 }
 
 // hedgeDelay returns how long a node may take for a method before another one is asked in addition.
+// For a method that the node has not answered yet, it is maxHedgeDelay.
 func (p *Peers) hedgeDelay(name, procedure string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,9 +282,9 @@ func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
 // recordOvertaken records that another node has answered a call before the node with this name.
 //
 // The call counts as one that took longer than usual. If overtaken calls did not count, only short
-// calls would determine the usual latency. But if the node is suspected already, the call does not
-// count, so that a node that hangs changes its usual latency little, however many calls wait for
-// it.
+// calls would determine the usual latency. But if the node is suspected already, the call counts
+// only as retried. So the usual latency of a node that hangs changes little, however many calls
+// wait for the node.
 func (p *Peers) recordOvertaken(name, procedure string) {
 	p.Calls.Retried.Add(1)
 	p.mu.Lock()
