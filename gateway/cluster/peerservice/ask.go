@@ -61,8 +61,8 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 	return res, nil
 }
 
-// askRun is the state of one call of Ask. Each store is opened when the first question that needs
-// it is answered, and stays nil until then.
+// askRun is the state of one call of Ask. graph, inbox and counters are nil until the first
+// question that needs the store opens it.
 type askRun struct {
 	service          *Service
 	neededPartitions events.Partitions
@@ -70,8 +70,8 @@ type askRun struct {
 	graph            *views.Graph
 	inbox            *views.Inbox
 	counters         *views.Counters
-	// newest is the newest position of the stores that were opened. The answer returns it, because
-	// the next page must not be older.
+	// newest is the newest of the positions of the views that were opened. Ask returns it, because
+	// the next page of the caller's query must not be older.
 	newest events.Position
 }
 
@@ -89,10 +89,10 @@ func (a *askRun) close() {
 }
 
 // checkStoreView returns an error if the view of a store lacks some of the needed partitions.
-// Otherwise it records the position of the view.
+// Otherwise it records the position of the view, if no view that was opened before is newer.
 func (a *askRun) checkStoreView(opened *views.StoreView) error {
-	// The node may give up partitions at any time, but an open view keeps its partitions. So it is
-	// enough to check each view once, after it was opened.
+	// The node may give up partitions at any time, but an open view keeps its partitions. So one
+	// check of each view, after it was opened, is enough.
 	held := opened.View.Partitions()
 	if missing := a.neededPartitions.Without(&held); missing.Len() > 0 {
 		return peers.NotHereError()
@@ -139,7 +139,7 @@ func (a *askRun) openCounters(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.counters.StoreView)
 }
 
-// answer answers one question, from the projection that has the rows.
+// answer answers one question from the store that has the rows, and opens that store if necessary.
 func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	switch q.GetOf().(type) {
 	case *peerv1.Question_Pin, *peerv1.Question_Outbox, *peerv1.Question_Hiding:
@@ -189,7 +189,8 @@ func (a *askRun) answerFromInbox(ctx context.Context, q *peerv1.Question) (*peer
 	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
-// clampSize limits a requested number of entries to what one answer may have.
+// clampSize limits a requested number of entries to what one answer may have: at least 1, and at
+// most maxAnswerEntries.
 func clampSize(requested uint32) int { return int(min(max(requested, 1), maxAnswerEntries)) }
 
 // answerFromGraph answers a question about a board, a follow or the number of a user's followees.
