@@ -10,9 +10,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// renewAndControl renews the node key of this process every period, and then does the controller's
-// work if this node has or can take the lease. It returns nil when ctx ends, and [ErrNameTakenOver]
-// when a newer process has taken over the name of the node.
+// renewAndControl renews the node key of this process every RenewEvery, or sooner after a failure
+// or a wake-up by announceNow. After each renewal that succeeds, it does the controller's work if
+// this node has or can take the lease. It returns nil when ctx ends, and [ErrNameTakenOver] when a
+// newer process has taken over the name of the node.
 func (c *Cluster) renewAndControl(ctx context.Context) error {
 	failures := 0
 	for {
@@ -30,8 +31,8 @@ func (c *Cluster) renewAndControl(ctx context.Context) error {
 		case !otherWroteFirst:
 			c.logOutage(writeAccess, err)
 		default:
-			// The bucket answered, so this is no outage. The watch delivers what the other process
-			// wrote.
+			// The bucket answered, so this is no outage. The next attempt succeeds when the watch
+			// has delivered what the other process wrote.
 		}
 
 		delay := c.opts.RenewEvery
@@ -83,8 +84,9 @@ func (c *Cluster) renewNodeKey(ctx context.Context) error {
 	return nil
 }
 
-// checkNameTakenOver returns [ErrNameTakenOver] if a newer process has taken over the node key. key
-// is the node key of this process. The caller holds mu.
+// checkNameTakenOver returns [ErrNameTakenOver] if a newer process has taken over the node key. It
+// also sets wroteNodeKey if the watch has delivered a write of this instance whose answer was lost.
+// key is the node key of this process. The caller holds mu.
 func (c *Cluster) checkNameTakenOver(key string) error {
 	if c.bucketState.revisions[key] <= c.ackedRevisions[key] {
 		return nil // the watch has delivered nothing that is newer than this instance's last write

@@ -16,7 +16,7 @@ type entry struct {
 }
 
 // bucketState is what this process has read of the bucket. It does no I/O and reads no clock, so
-// that tests can drive it.
+// that tests can drive it. It has no lock: Cluster.mu guards it.
 type bucketState struct {
 	renewEvery, expireAfter time.Duration // as in Options
 
@@ -29,18 +29,20 @@ type bucketState struct {
 	tableStored bool
 
 	revisions map[string]uint64 // per key, the last revision that was applied
-	// unreadable has the keys whose values cannot be read. No decision depends on it. Otherwise an
-	// attacker who can write one key of the bucket could keep the cluster from having a controller.
+	// unreadable has the keys whose values cannot be read. Neither the lease nor the table depends
+	// on it. Otherwise an attacker who can write one key of the bucket could keep the cluster from
+	// having a controller. Only checkNameTakenOver uses it for a decision.
 	unreadable map[string]struct{}
 
-	// writeClock measures how long nodes have been silent. It only advances while writes to the
-	// bucket arrive, so no node expires during an outage.
+	// writeClock measures how long nodes have been silent. It advances only when a write to the
+	// bucket arrives, by at most 2*renewEvery, so no node expires during an outage.
 	writeClock time.Duration
 	// lastWrite is the time, by the clock of this process, when the last write arrived.
 	lastWrite time.Time
-	// lastPlacementChange is the writeClock when something that the table depends on last changed.
+	// lastPlacementChange is what writeClock was when something on which the table depends last
+	// changed.
 	lastPlacementChange time.Duration
-	// alive are the nodes that have not expired, sorted by name.
+	// alive are the nodes that have not expired, sorted by name. updateAlive sets it.
 	alive []Member
 }
 
@@ -67,7 +69,8 @@ func newBucketState(renewEvery, expireAfter time.Duration) *bucketState {
 
 // resetForNewBucket removes what belongs to the old bucket after the bucket was deleted and created
 // again, because the revisions of the new bucket begin at 1 again. Nodes stay, and expire unless
-// they write their keys to the new bucket. The table stays until the new bucket has one.
+// they write their keys to the new bucket. The table stays until the new bucket has one, which the
+// controller does not write before the nodes have had 2*renewEvery to write their keys.
 func (s *bucketState) resetForNewBucket() {
 	s.revisions = map[string]uint64{}
 	s.unreadable = map[string]struct{}{}
@@ -80,8 +83,9 @@ func (s *bucketState) resetForNewBucket() {
 // apply applies an entry that arrived at the time now. It reports whether the table or the nodes
 // that are alive have changed, apart from what updateAlive does not count. It ignores an entry
 // whose revision is not newer than the last one of the key. A restarted watch delivers such
-// entries, because it begins with all keys, and a NATS server that lags may answer it. An error
-// means that the value cannot be read; then the value that the key had before stays in effect.
+// entries, because it begins with all keys, and the NATS server that answers it may lag behind. An
+// error means that the value cannot be read; then the value that the key had before stays in
+// effect.
 func (s *bucketState) apply(e entry, now time.Time) (changed bool, err error) {
 	if e.revision <= s.revisions[e.key] {
 		return false, nil
@@ -99,9 +103,9 @@ func (s *bucketState) apply(e entry, now time.Time) (changed bool, err error) {
 	return s.updateAlive() || changed, err
 }
 
-// advanceClock advances writeClock by the time since the last write, but by at most two periods. If
-// there was no write for longer, the bucket was out of reach, and nodes may have run without being
-// able to renew their keys.
+// advanceClock advances writeClock by the time since the last write, but by at most 2*renewEvery.
+// If there was no write for longer, the bucket may have been out of reach while nodes ran and could
+// not renew their keys.
 func (s *bucketState) advanceClock(now time.Time) {
 	if !s.lastWrite.IsZero() {
 		s.writeClock += max(0, min(now.Sub(s.lastWrite), 2*s.renewEvery))
@@ -184,7 +188,7 @@ func (s *bucketState) isAlive(name string) bool {
 }
 
 // updateAlive recomputes alive, and reports whether it has changed. It does not count a change of
-// only positions, states or times of renewals.
+// LastSeen, or of the fields of an announcement other than Serves.
 func (s *bucketState) updateAlive() bool {
 	var alive []Member
 	for _, m := range s.membersWithKey() {
@@ -215,8 +219,8 @@ func (s *bucketState) membersWithKey() []Member {
 	return all
 }
 
-// silentNodes returns the sorted names of the nodes that have been silent for at least the given
-// time.
+// silentNodes returns the sorted names of the nodes that have not renewed their keys for at least
+// the given time by writeClock.
 func (s *bucketState) silentNodes(minSilence time.Duration) (names []string) {
 	for name, n := range s.nodes {
 		if s.writeClock-n.lastRenewal >= minSilence {
@@ -233,8 +237,8 @@ func (s *bucketState) canTakeLease(instance string) bool {
 }
 
 // nextTable returns the table that the bucket should have, and whether the controller should write
-// it. It returns false if the nodes have changed in the last two periods, if all nodes are
-// draining, or if the bucket already has this table.
+// it. It returns false if something on which the table depends has changed in the last
+// 2*renewEvery, if all nodes are draining, or if the bucket already has this table.
 func (s *bucketState) nextTable(copies int) (Table, bool) {
 	// Nodes that start one after the other should not cause a table each.
 	if s.writeClock-s.lastPlacementChange < 2*s.renewEvery {

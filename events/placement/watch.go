@@ -19,7 +19,7 @@ var (
 )
 
 // watchBucket keeps bucketState up to date until ctx ends, and then returns nil. Nodes renew their
-// keys every period, so a watch that delivers nothing for three periods may be lost, and
+// keys every RenewEvery, so a watch that delivers nothing for 3*RenewEvery may be lost, and
 // watchBucket starts a new one.
 func (c *Cluster) watchBucket(ctx context.Context) error {
 	failures := 0
@@ -31,8 +31,8 @@ func (c *Cluster) watchBucket(ctx context.Context) error {
 
 		if complete {
 			failures = 0
-			// No entries after a complete reading need not be an outage: perhaps no node is
-			// running. Start a new watch without a delay.
+			// If no entries arrive after the whole bucket was read, that need not be an outage:
+			// perhaps no node is running. Start a new watch without a delay.
 			if errors.Is(err, errNoEntries) {
 				continue
 			}
@@ -66,7 +66,8 @@ func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Durati
 	timer := time.AfterFunc(requestTimeout, func() { cancel(errNoEntries) })
 	defer timer.Stop()
 
-	// If ctx has ended, the cause of its end says more than the error of the interrupted request.
+	// watchError adds the name of the bucket to an error. If ctx has ended, it returns the cause of
+	// that instead, which says more than the error of the interrupted request.
 	watchError := func(err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -95,7 +96,8 @@ func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Durati
 				return complete, watchError(errWatchEnded)
 			case entry != nil:
 				c.applyEntry(entry)
-			// The client sends nil after the last entry that was in the bucket.
+			// In the next two cases, entry is nil. The client sends nil once, after the last entry
+			// that the bucket had when the watch began.
 			case once:
 				return true, nil
 			default:
@@ -130,7 +132,8 @@ func drainWatcher(watcher jetstream.KeyWatcher) {
 	}
 }
 
-// applyEntry applies one entry to bucketState, and closes changed if Members or Table have changed.
+// applyEntry applies one entry to bucketState. If Members or Table have changed, it closes changed
+// and replaces it by a new channel.
 // It logs the first unreadable value of a key, and no further ones until the key is deleted or has
 // a readable value.
 func (c *Cluster) applyEntry(e jetstream.KeyValueEntry) {
@@ -157,8 +160,8 @@ func BucketName(logID string) string { return "skein-cluster-" + logID }
 
 func (c *Cluster) bucketName() string { return BucketName(c.opts.LogID) }
 
-// openBucket opens the bucket, or creates it if it is missing. If the bucket was deleted and
-// created again since the last call, openBucket resets what belongs to the old bucket.
+// openBucket opens the bucket, or creates it if it is missing, and sets kv. If the bucket was
+// deleted and created again since the last call, openBucket resets what belongs to the old bucket.
 func (c *Cluster) openBucket(ctx context.Context) (jetstream.KeyValue, error) {
 	js, name := c.opts.JS, c.bucketName()
 	kv, err := js.KeyValue(ctx, name)
