@@ -117,8 +117,9 @@ func BackfillsClosed(rows projections.Reader, source string) (bool, error) {
 	return false, nil
 }
 
-// HighestOffset returns the highest offset of the backfills of a source and kind that were folded,
-// or 0 if there is none. A later backfill with this offset or a lower one is ignored.
+// HighestOffset returns the highest offset of the backfills of a source and kind that were folded.
+// A later backfill with this offset or a lower one is ignored. HighestOffset also returns 0 if none
+// was folded. A later backfill with offset 0 is then folded.
 func HighestOffset(rows projections.Reader, kind events.Kind, source string) (uint64, error) {
 	row, ok, err := rows.Get(importKey{kind, source}.append(nil))
 	if err != nil || !ok {

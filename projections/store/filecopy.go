@@ -31,11 +31,12 @@ const unheldCopyAttempts = 3
 // and space. It later keeps tables on disk that the store has compacted away.
 //
 // Queries continue during the copy, and usually the fold does, too. The flushed files always end
-// with a whole commit (I3). Such a commit can only be inside an envelope if the envelope does not
-// fit into one batch. Checkpoint then copies again, at last with the fold stopped.
+// with a whole commit (I3), but an envelope that does not fit into one batch takes several commits.
+// If the copy ends with a commit inside an envelope, Checkpoint copies again, at last with the fold
+// stopped.
 //
 // It fails with [projections.ErrNotReady] while an event that a crash has interrupted is not folded
-// to its end. After an error, dir does not exist.
+// to its end. After an error it removes dir, unless dir existed before.
 func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, error) {
 	if s.opts.ReadOnly {
 		return events.Cursor{}, errors.New("store: a store that is open for reading only makes no copies")
@@ -81,6 +82,8 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	return cursor, s.removeFailedCopy(dir, err)
 }
 
+// errPartial is the reason for removing a copy that ends inside an envelope, before Checkpoint
+// copies again.
 var errPartial = errors.New("store: the copy is inside of an event")
 
 // removeFailedCopy removes the copy and returns err. It does nothing if err is nil.
@@ -138,7 +141,8 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 		return err
 	}
 
-	// Copy in another goroutine, because Pebble may end it in the middle (see handleFatalError).
+	// Copy in another goroutine, because a fatal error ends the goroutine that calls Pebble (see
+	// handleFatalError).
 	done := make(chan error, 1)
 	go func() {
 		s.dbUse.RLock()
@@ -211,17 +215,19 @@ type FileCheck struct {
 	Tables int
 	// Bytes is their total size.
 	Bytes uint64
-	// Damaged has one text for each table that cannot be read: its path and the error.
+	// Damaged has one text for each table that cannot be read: its path and the error. If a file of
+	// the store is missing, no table is read, and Damaged has only that error.
 	Damaged []string
 }
 
 // CheckFiles flushes the store and then checks the checksums of all blocks of all tables. It reads
 // the files directly and not through the block cache. Fold and compactions continue meanwhile,
 // because hard links in dir keep the tables. CheckFiles removes dir before and after the check. It
-// calls rest after each table with the time that reading it took.
+// calls rest after each table with the time that reading the table took, and stops if rest returns
+// an error.
 //
-// It returns an error if the check cannot be made. Damaged tables are part of the result and not an
-// error.
+// It returns an error if the check cannot be completed. Damaged tables are part of the result and
+// not an error.
 func (s *Store) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
 ) (c FileCheck, err error) {

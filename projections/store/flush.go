@@ -13,17 +13,19 @@ import (
 // loses, which the next start must fold again, and makes the fold wait when the disk does not keep
 // up. Store.folding guards its fields, except the atomics and flushOrCompactionEnded.
 type flusher struct {
-	// dirty is true if rows were written since the last flush was started.
+	// dirty is true if rows, of which the position is one, were written since the last flush was
+	// started.
 	dirty bool
 	// bytesSinceCheck is the number of bytes that were written since waitForDisk last looked at the
 	// metrics of Pebble.
 	bytesSinceCheck int
-	// dirtySince is the time at which Run first saw something to flush. Zero means that there is
-	// nothing.
+	// dirtySince is the time at which flushIfDue first saw something to flush. Zero means that it
+	// has seen nothing that is still to be flushed.
 	dirtySince time.Time
 
-	// flushDone is closed when the flush that was started last has ended. flushCursor is the
-	// position that this flush writes to disk. flushDone is nil while no flush is running.
+	// flushDone is closed when the flush that was started last has ended, and becomes nil when
+	// recordFinishedFlush sees that. flushCursor is the position that this flush writes to disk.
+	// flushed is the last position that is known to be on disk.
 	flushDone   <-chan struct{}
 	flushCursor events.Cursor
 	flushed     atomic.Pointer[events.Cursor]
@@ -31,7 +33,7 @@ type flusher struct {
 	// waitCount counts how often the fold started to wait for flushes and compactions.
 	waitCount atomic.Uint64
 	// flushOrCompactionEnded receives a value when a flush or a compaction ends. It holds one
-	// value, so no signal is lost.
+	// value, so a waiter also learns of one that ended just before it began to wait.
 	flushOrCompactionEnded chan struct{}
 }
 
@@ -44,8 +46,8 @@ func (fl *flusher) recordWrite(bytes int) {
 	fl.bytesSinceCheck += bytes
 }
 
-// signalEnd wakes the goroutine that waits for a flush or compaction, if there is one. It never
-// blocks, because Pebble calls it with locks held.
+// signalEnd wakes the goroutine that waits for the end of a flush or compaction, or the next one
+// that begins to wait. It never blocks, because Pebble calls it with locks held.
 func (fl *flusher) signalEnd() {
 	select {
 	case fl.flushOrCompactionEnded <- struct{}{}:
@@ -53,7 +55,8 @@ func (fl *flusher) signalEnd() {
 	}
 }
 
-// startFlush starts to flush everything, including the position, and does not wait.
+// startFlush starts to flush everything, including the position, and does not wait until it is on
+// disk. If nothing was written since the last flush was started, it starts none.
 func (fl *flusher) startFlush(s *Store) error {
 	if s.fold.envelopesSinceCheckpoint > 0 {
 		if err := s.fold.commitBatch(s.fold.progress); err != nil {
@@ -76,10 +79,10 @@ func (fl *flusher) startFlush(s *Store) error {
 		return err
 	}
 
-	// If an earlier flush has not ended, its cursor is replaced: Pebble flushes in order, so it has
-	// ended when this one has.
 	s.fold.batch.Rows().FlushStarted()
 
+	// If an earlier flush has not ended, this one replaces its channel and its cursor. Pebble
+	// flushes in order, so the earlier flush has ended when this one has.
 	fl.flushDone = done
 	fl.flushCursor = s.fold.cursor
 	fl.dirty = false
@@ -186,7 +189,7 @@ func (s *Store) Compact(ctx context.Context) error {
 }
 
 // flushIfDue starts a flush if one is due. It returns the time until the next flush will be due, or
-// 0 if there is nothing to flush.
+// 0 if nothing is left for which to start one.
 func (s *Store) flushIfDue(now time.Time) (time.Duration, error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fold is the fold loop of a store. Its state can be read back from rows after a restart (I3).
+// fold is the fold of a store with its state, which load reads back from rows after a restart (I3).
 // Store.folding guards it.
 type fold struct {
 	store *Store
-	// appliedKinds are the kinds that the projection reads. readKinds also has the kinds that the
-	// store itself handles: the end of backfills, and the deletion of users, whose ids are erased
-	// from rejects.
+	// readKinds has the kinds of events that the fold does not skip. These are appliedKinds, which
+	// the projection reads, and the kinds that the store itself handles: the end of backfills, and
+	// the deletion of users, whose ids are erased from rejects.
 	readKinds    events.KindSet
 	appliedKinds events.KindSet
 	batch        projections.BatchControl
@@ -22,14 +22,15 @@ type fold struct {
 	routeScratch events.Partitions
 
 	// cursor is the position after the last whole envelope. progress says how far the next envelope
-	// is folded.
+	// is committed. It is zero if no part of that envelope is.
 	cursor   events.Cursor
 	progress progress
 	imports  imports
 	rejects  uint64
 
-	// onAccepted, if not nil, is called with every event before it is folded, but not with
-	// backfills that are ignored.
+	// onAccepted, if not nil, is called with every event of readKinds before the event is folded,
+	// but not with backfills that are ignored. logTime is the log time at the end of the envelope.
+	// An error of onAccepted fails the fold.
 	onAccepted func(ev *events.Event, logTime events.Micros) error
 
 	// hasUnpublished is true while whole envelopes are folded that no view shows yet.
@@ -43,7 +44,8 @@ type fold struct {
 	stats FoldInfo
 }
 
-// init prepares the fold to write over the rows of the store. It does not read the position.
+// init connects the batch to the rows of the store, and reads those that the fold also keeps in
+// memory. It does not read the position.
 func (f *fold) init(s *Store) error {
 	f.store = s
 	f.appliedKinds = events.Kinds(s.opts.Projection.Kinds()...)
@@ -85,7 +87,8 @@ func (f *fold) loadRuntimeRows() (err error) {
 
 // Fold folds envelopes. They must be consecutive in the log and continue at the cursor of the
 // store. Fold skips envelopes at or below the cursor, because they are folded already. When Fold
-// returns, views show all of the envelopes, and a prefix of them, possibly all, is on disk (I3).
+// returns, views show all of the envelopes. Perhaps only some of them are on disk, or none, but
+// never one without those before it (I3).
 //
 // An error is final: it stops the projection, and the store answers nothing until it is opened
 // again.
@@ -147,7 +150,7 @@ func (f *fold) foldEnvelope(env *events.Envelope) error {
 			env.Cursor.Log, env.Cursor.Epoch, f.cursor.Log, f.cursor.Epoch)
 	}
 
-	// After a crash inside an envelope, the first envelope must be that one.
+	// After a crash inside an envelope, the rest of it must be folded before any later envelope.
 	var resume progress
 	if f.progress != (progress{}) {
 		switch {
@@ -244,8 +247,9 @@ func (f *fold) foldEvent(ev *events.Event) error {
 	return nil
 }
 
-// applyEvent runs Tick and Apply of the projection. A panic there is caused by rows that should be
-// impossible. It becomes an error, so that it stops this projection and not the process (I11).
+// applyEvent runs Tick of the projection, and then Apply if [projections.Holding.Delivers] returns
+// true. It turns a panic into an error, so that rows that no fold can have written stop this
+// projection and not the process (I11).
 func (f *fold) applyEvent(ev *events.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -277,8 +281,9 @@ func (f *fold) logTime(ev *events.Event) events.Micros {
 }
 
 // commit commits the rows of whole envelopes together with the position, and publishes the
-// position. If there are no rows, it only publishes. The position alone is written less often,
-// because a crash then costs only reading these envelopes again (see [Bounds.FlushEnvelopes]).
+// position. If no row was written since the last published position, it only publishes. The
+// position alone is written less often, because a crash then costs only reading these envelopes
+// again (see [Bounds.FlushEnvelopes]).
 func (f *fold) commit() error {
 	if !f.hasUnpublished {
 		return nil
@@ -321,8 +326,9 @@ func (f *fold) BackfillsClosed() bool { return f.imports.allClosed }
 // NextVersion implements [projections.BatchHost].
 func (f *fold) NextVersion() uint64 { return f.store.version + 1 }
 
-// commitBatch commits the batch. The checkpoint is a row of the same batch, so position and rows
-// never differ on disk (I3).
+// commitBatch commits the batch, and then waits if the disk does not keep up. The checkpoint is a
+// row of the same batch, so position and rows never differ on disk (I3). p is zero if no envelope
+// is folded in part.
 func (f *fold) commitBatch(p progress) error {
 	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, p))
 

@@ -24,8 +24,9 @@ var errIncompatibleRows = errors.New("store: the added partitions do not go with
 // made by [Store.Checkpoint], and must not be open. ResizeCopy removes the rows of partitions that
 // are not in to. It adds the rows of the stores in the directories added, each of which holds some
 // of the partitions that the copy lacks. Together they must hold each of the missing partitions
-// exactly once, at the position of the copy. By the law of partitions (I13) the result has exactly
-// the rows of a fold for to.
+// exactly once, folded to the position of the copy. If the position that an added store records is
+// an earlier one, the caller must know that the log has nothing for the store in between. By the
+// law of partitions (I13) the result has exactly the rows of a fold for to.
 //
 // ResizeCopy fails if the rows of the store as a whole, which are the same for every set of
 // partitions, differ between the stores. The copy is unusable after an error. ResizeCopy must never
@@ -88,7 +89,8 @@ func openClosedStore(fs FS, dir string, p projections.Projection, readOnly bool)
 
 // copyResizer changes one copy of a store. It writes all changes into tables and ingests these. So
 // no change is ever in memory only, and an error of the disk is returned by the call that caused it
-// and not by a later flush.
+// and not by a later flush. ExportRows uses a copyResizer only to read, without scratchDir, and
+// ImportRows only to write tables, without db.
 type copyResizer struct {
 	ctx        context.Context //nolint:containedctx // the context of the one call that the copyResizer lives for
 	fs         FS
@@ -103,7 +105,8 @@ type copyResizer struct {
 	dropped, missing events.Partitions
 }
 
-// tableSet writes rows or deletions, in the order of their keys, into one table after the other.
+// tableSet writes rows or deletions into one table after the other. The callers of write must pass
+// them in the order of their keys.
 type tableSet struct {
 	resizer *copyResizer
 	level   TableLevel
@@ -139,7 +142,8 @@ func (t *tableSet) write(do func(w *sstable.Writer) error) (err error) {
 	return t.finishTable()
 }
 
-// finishTable closes the current table, if there is one. It also returns the error of the context.
+// finishTable closes the current table, and then also returns the error of the context. Without a
+// current table it returns nil.
 func (t *tableSet) finishTable() error {
 	if t.writer == nil {
 		return nil
@@ -187,7 +191,7 @@ func (r *copyResizer) dropPartitions() error {
 		return nil
 	}
 
-	// Rows in the shards of their home need one range deletion per range of tags.
+	// Rows in the shards of their home need one range deletion per shard and range of tags.
 	t := r.newTables(FirstLevel)
 	err := r.dropped.Each(func(partition uint8) error {
 		return errors.Join(r.dropRowsInShards(t, partition), t.finishTable())
@@ -237,9 +241,9 @@ func shardRange(partition uint8) (first, end uint16) {
 	return first, first + projections.ShardsPerPartition
 }
 
-// dropRowsInShards deletes all rows in the shards of a partition whose tags say that the shard is
-// the home of the row. It leaves out regions, whose shard is that of another id than the home, and
-// dated rows, whose first two bytes are a month, which may be the same number as a shard.
+// dropRowsInShards deletes the rows of a partition whose keys begin with the shard of their home.
+// It leaves out the tags of regions, whose keys may begin with the shard of another id, and the
+// tags of dated rows, whose keys begin with a month, which may be the same number as a shard.
 func (r *copyResizer) dropRowsInShards(t *tableSet, partition uint8) error {
 	others := slices.Concat(r.regionTags(), r.datedTags())
 	slices.Sort(others)
@@ -373,8 +377,9 @@ func (r *copyResizer) copyRows(t *tableSet, source *pebble.DB) error {
 }
 
 // checkPosition fails if an added store is a fold of another log, or is beyond the position of the
-// copy. The added store may be before that position: then the rest of the log up to there had
-// nothing for the projection, and the store did not write its position again.
+// copy. The added store may be before that position: a store does not write its position again at
+// once when the log had nothing for it. checkPosition cannot see whether that is the reason, so the
+// caller must have folded the added store up to the position of the copy.
 func (r *copyResizer) checkPosition(added *pebble.DB) error {
 	own, err := readWholePosition(r.db)
 	if err != nil {
@@ -504,7 +509,7 @@ func (r *copyResizer) skipTarget(key []byte, partition int, wanted *events.Parti
 		return projections.PrefixEnd(key[:projections.PrefixLen])
 	default:
 		// The shard belongs to a partition that is not wanted. Only its region rows and dated rows
-		// may have another home.
+		// may have another home. The loop ends when tag wraps around to 0.
 		for tag++; tag != 0; tag++ {
 			if slices.Contains(regions, tag) || slices.Contains(dated, tag) {
 				return projections.AppendPrefix(nil, events.Shard(shard), tag)
@@ -537,9 +542,12 @@ func ExportRows(
 	return r.eachRowOfPartitions(&wanted, do)
 }
 
-// ImportRows makes a store that holds the given partitions, and opens it. The options say where;
-// the store must not exist. eachRow calls its argument with the rows that [ExportRows] has
-// produced, usually in another process, in the same order.
+// ImportRows makes a store that holds the given partitions, and opens it. It makes generation 1 in
+// o.Dir, where no store may exist yet. It ignores the other options that choose a generation or
+// partitions, and o.FS must not be nil. eachRow calls its argument with the rows that [ExportRows]
+// has produced, usually in another process, in the same order. ImportRows fails if the fingerprint
+// or a row of another partition shows that they are not these rows. The caller must remove o.Dir
+// after an error.
 func ImportRows(
 	ctx context.Context, o Options, held events.Partitions, eachRow func(do func(key, value []byte) error) error,
 ) (s *Store, err error) {

@@ -18,10 +18,10 @@ import (
 )
 
 // The fold waits for flushes and compactions from these limits on (see [flusher.waitForDisk]).
-// Pebble has limits of its own, but it would wait inside a commit, and forever if its disk fails,
-// so the store could not be closed.
+// Pebble has limits of its own, but there Pebble waits inside a commit, and forever if the disk
+// fails, so the store could not be closed.
 const (
-	// maxMemtables is the number of full memtables that may be in memory.
+	// maxMemtables is the number of full memtables whose size all memtables together may have.
 	maxMemtables = 4
 	// maxSublevels is the number of sublevels that level 0 may have.
 	maxSublevels = 32
@@ -48,10 +48,11 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.MemTableStopWritesThreshold = 1 << 10
 	o.L0StopWritesThreshold = 1 << 10
 
-	// pebble.Open returns only after the compactions that it has begun have ended. So allow none
-	// until the store is open: those that are due begin with the first flush instead, or never if
-	// the store is only read. Despite the limit Pebble begins one when level 0 has more than ten
-	// sublevels, so waitForDisk never waits for maxSublevels while no compaction is running.
+	// pebble.Open returns only after the compactions that it has begun have ended. So the lower
+	// limit is 0 until the store is open: compactions that are due begin with the first flush
+	// instead, or never if the store is only read. Even then, Pebble begins one, up to the upper
+	// limit of 1, when level 0 has ten sublevels or when about 1 GiB must be compacted. So
+	// waitForDisk never waits for maxSublevels while no compaction is running.
 	o.CompactionConcurrencyRange = func() (int, int) {
 		if !s.opened.Load() {
 			return 0, 1
@@ -113,9 +114,9 @@ func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 	}
 }
 
-// handleOpeningFailure is called for a fatal error of Pebble while it opens. It returns the first
-// time, because pebble.Open may return the error itself. After a second error it abandons the
-// opening.
+// handleOpeningFailure is called for a fatal error while Pebble opens. It returns the first time,
+// because pebble.Open may return the error itself. A second error means that Pebble retries.
+// handleOpeningFailure then makes openOrAbandon return that error, and ends the calling goroutine.
 func (s *Store) handleOpeningFailure(err error) {
 	if s.opening.failures.Add(1) == 1 {
 		return
@@ -128,7 +129,8 @@ func (s *Store) handleOpeningFailure(err error) {
 	runtime.Goexit()
 }
 
-// pebbleEvents returns the listener for events of Pebble. Pebble calls it with locks held.
+// pebbleEvents returns the listener for events of Pebble. Pebble calls its functions with locks
+// held, so they must not call Pebble.
 func (s *Store) pebbleEvents() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: func(err error) { s.handleDiskFailure(fmt.Errorf("background error: %w", err)) },
@@ -171,8 +173,8 @@ func (s *Store) handleDiskFailure(err error) {
 // handleFatalError is called when Pebble cannot continue, for example because it does not know
 // which part of its manifest is on disk. Pebble expects that the call does not return. Pebble's
 // default ends the process. handleFatalError stops only this projection, and ends the calling
-// goroutine, which releases the locks that it holds by defer. The memory and files of Pebble are
-// leaked.
+// goroutine, whose deferred calls still release their locks. The memory and files of Pebble are
+// leaked. While Pebble opens, handleOpeningFailure decides instead.
 func (s *Store) handleFatalError(err error) {
 	if !s.opened.Load() {
 		s.handleOpeningFailure(err)
@@ -186,12 +188,13 @@ func (s *Store) handleFatalError(err error) {
 
 // fence is between Pebble and the file system.
 //
-// After an error of the disk, noTables makes every creation of a table fail, because Pebble retries
-// a failed flush at once and forever.
+// After an error of the disk, the flag noTables is set, and every creation of a table fails,
+// because Pebble retries a failed flush at once and forever.
 //
-// After a fatal error of Pebble, nothing makes every write fail. Goroutines that write to a table
-// block there forever: Pebble's memory may be half changed, so letting them continue, even into
-// their error handling, may end in a panic. They hold no locks while they write.
+// After a fatal error of Pebble, the flag nothing is set, and every write fails. Goroutines that
+// write to a table block there forever: Pebble's memory may be half changed, so letting them
+// continue, even into their error handling, may end in a panic. They hold no locks while they
+// write.
 //
 // At all times the fence syncs the directory before Pebble creates the marker of a new manifest.
 // Pebble syncs the directory once for both names. On a file system that does not keep the order of
@@ -254,7 +257,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf implements [pebble.Logger]. It does not return, except for a first error while Pebble
 // opens.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	// Wrap an error that Pebble passes as it is, so that errors.Is finds the cause.
+	// If Pebble passes only an error, wrap the error, so that errors.Is finds the cause.
 	if len(args) == 1 && format == "%s" {
 		if err, ok := args[0].(error); ok {
 			l.s.handleFatalError(fmt.Errorf("storage engine: %w", err))

@@ -49,7 +49,7 @@ type Status struct {
 	// log repairs that.
 	Damaged bool
 	// Previous is the generation that a rollback would restore; 0 means none. Only a [live.Live]
-	// sets it. Likewise, only a Live has the states Rebuilding and Outdated.
+	// sets Previous, Damaged and Unreadable, and has the states Rebuilding and Outdated.
 	Previous uint32
 	State    State
 	// Error is the reason for Failed, Outdated or Held.
@@ -62,7 +62,7 @@ type Status struct {
 	Head, Behind uint64
 	// Rejects is the number of malformed events in the log up to Cursor.
 	Rejects uint64
-	// DiskBytes is the size of the files of the store.
+	// DiskBytes is the size of the files of the store; 0 means that it is not known.
 	DiskBytes uint64
 	// Format is the format major version of the files of the storage engine; 0 means that it is not
 	// known.
@@ -72,7 +72,8 @@ type Status struct {
 // Answers reports whether queries are answered, provided that there is a whole position.
 func (st Status) Answers() bool { return st.State != Failed && st.State != Stopped && !st.Unreadable }
 
-// Lag returns the age of the last event that queries see, or 0 if queries see the head of the log.
+// Lag returns the age of the last event that queries see. It returns 0 if queries see the head of
+// the log, or no event at all.
 func (st Status) Lag(now time.Time) time.Duration {
 	if st.Behind == 0 || st.Cursor.LastTime == 0 {
 		return 0
@@ -187,7 +188,7 @@ type CutOverInfo struct {
 // Engine has figures about the storage engine of a store. Counters start at 0 when the store is
 // opened.
 type Engine struct {
-	// MemtableBytes is the size of the memtables, which are not yet in a table.
+	// MemtableBytes is the size of the memtables, with rows that are not yet in a table.
 	MemtableBytes uint64
 	// Sublevels is the number of tables of level 0 that a lookup may have to search.
 	// ReadAmplification is that number for all levels.

@@ -29,8 +29,9 @@ func SyncDir(fs FS, name string) error { return disk.SyncDir(fs, name) }
 // Cache is a block cache that several stores share.
 type Cache = pebble.Cache
 
-// NewCache returns a cache of the given size in bytes. The caller must call Unref. The memory is
-// freed when the last store that uses the cache is closed.
+// NewCache returns a cache of the given size in bytes. The caller must call Unref once it opens no
+// more stores with the cache. The memory is freed after that, when the last of the stores is
+// closed.
 //
 // Pebble charges the memtables of every store to the cache. Add 4 × [Bounds.FlushBytes] for each
 // store that folds at full speed to the size that is wanted for reading. Otherwise memtables can
@@ -72,24 +73,27 @@ type Options struct {
 // Bounds are sizes and times that affect performance only. They change no row, so they are not part
 // of the fingerprint. A zero field means the default.
 type Bounds struct {
-	// BatchBytes is the size of the batch, measured as in a memtable, from which it is committed. A
-	// row takes about 200 bytes in addition to key and value. An envelope that reaches twice this
-	// size alone is committed in parts. Pebble flushes a batch of half of FlushBytes as a memtable
-	// of its own. Default: a fifth of FlushBytes.
+	// BatchBytes is the size of the batch, measured as in a memtable, from which the fold commits
+	// it after an envelope. A row takes about 200 bytes in addition to key and value. Between two
+	// events of an envelope, the fold commits only from twice this size on. Keep BatchBytes below
+	// half of FlushBytes, because Pebble flushes a batch of that size as a memtable of its own.
+	// Nothing checks this. Default: a fifth of FlushBytes.
 	BatchBytes int
 	// KeepBytes is the size of the rows that stay in memory after they were folded, so that the
 	// next event that changes them reads no table. Rows that the fold has read, and read last, stay
 	// longest. Default 16 MiB, at most 2 GiB.
 	KeepBytes int
 	// FlushBytes is the size of a memtable. Together with FlushEvery it bounds how much must be
-	// folded again after a crash. Up to four memtables may wait to be flushed. Default 32 MiB.
+	// folded again after a crash. The fold waits while all memtables together, including the one
+	// that is being written, are larger than 4 × FlushBytes. Default 32 MiB.
 	FlushBytes int
-	// FlushEvery is how long rows may be only in memory while Run is running. Default one minute.
+	// FlushEvery is how long rows may be only in memory before Run starts a flush. Default one
+	// minute.
 	FlushEvery time.Duration
-	// FlushEnvelopes is the number of envelopes that change no row of this store after which the
-	// position alone is flushed. It is flushed after 10 × FlushEvery at the latest. Skipping such
-	// envelopes again after a crash costs little, so a store without new rows writes little.
-	// Default 65536.
+	// FlushEnvelopes is a number of envelopes that change no row of this store. Run flushes the
+	// position alone after FlushEvery if at least so many envelopes have changed it, and otherwise
+	// after 10 × FlushEvery. Skipping such envelopes again after a crash costs little, so a store
+	// without new rows writes little. Default 65536.
 	FlushEnvelopes int
 	// ReadBytes is about how many bytes of the log Run reads at once. Default 8 MiB.
 	ReadBytes int
@@ -162,11 +166,13 @@ type Store struct {
 	state       storestate.Machine
 }
 
-// Open opens the store of a projection. It creates an empty store if there is none.
+// Open opens the store of a projection. If there is none, it creates an empty store, or fails with
+// [projections.ErrNoStore] if the store is to be read only.
 //
 // It fails with [projections.ErrFingerprint] if the store was built by another version of the fold
-// or with other settings, and with [projections.ErrPartial] if the options ask for all partitions
-// and the store holds fewer.
+// or with other settings. A store that is to be read only may have other settings, and an older
+// version if the projection can read its rows (see [Store.Outdated]). Open fails with
+// [projections.ErrPartial] if the options ask for all partitions and the store holds fewer.
 func Open(opts Options) (*Store, error) {
 	opts.Bounds = opts.Bounds.withDefaults()
 	if opts.FS == nil {
@@ -220,12 +226,13 @@ func Open(opts Options) (*Store, error) {
 }
 
 // GenerationDir returns the directory of a generation, for the FS, Dir and Projection of the
-// options.
+// options. FS must not be nil.
 func GenerationDir(opts Options, generation uint32) string {
 	return opts.FS.PathJoin(opts.Dir, opts.Projection.Name(), fmt.Sprintf("%06d", generation))
 }
 
 // pickGeneration returns the generation that the options ask for, or else the live one, or else 1.
+// It fails with [projections.ErrNoStore] if the store is to be read only and does not exist.
 func pickGeneration(opts Options) (uint32, error) {
 	generation := opts.Generation
 	if generation == 0 {
@@ -243,7 +250,8 @@ func pickGeneration(opts Options) (uint32, error) {
 	return generation, nil
 }
 
-// load reads the rows of the runtime, or writes them to a new store, and publishes the position.
+// load checks the fingerprint, or writes it to a new store. Then it reads the rows that the fold
+// also keeps in memory, and the position, and publishes the position.
 func (s *Store) load() error {
 	if err := s.checkFingerprint(); err != nil {
 		return err
@@ -270,7 +278,7 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) Holds() events.Partitions { return s.holding.Partitions() }
 
 // Cursor returns the position after the last whole envelope, from which a reader of the log
-// continues.
+// continues. It waits while Fold is running.
 func (s *Store) Cursor() events.Cursor {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -294,7 +302,8 @@ func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.state.
 func (s *Store) Close() error { return s.CloseAfter(nil) }
 
 // CloseAfter closes the store as [Store.Close] does, but waits for open views until patience is
-// closed and then up to ten seconds more. A nil patience counts as closed.
+// closed and then up to ten seconds more. A nil patience counts as closed. If the store was closed
+// before, CloseAfter does nothing and returns nil.
 func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	if !s.state.Close() {
