@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// maxHold is how long one attempt to cut over stops the fold of the live generation, until the next
-// one shows as much. Queries are answered meanwhile, but nothing new becomes visible.
+// maxHold is the longest time for which one attempt to cut over stops the fold of the live
+// generation while it waits until the next generation shows as much. Queries are answered during
+// that time, but nothing new becomes visible. CutOver repeats an attempt that takes longer.
 const maxHold = 20 * time.Millisecond
 
 // errNotNext means that a store is not the next generation, for example because CloseNext has
@@ -21,8 +22,9 @@ const maxHold = 20 * time.Millisecond
 var errNotNext = errors.New("live: the store is not the next generation of this projection")
 
 // BuildNext calls build with a directory that does not exist. build must make a store there, which
-// BuildNext then opens as the next generation. The caller folds into it, and then calls CutOver or
-// CloseNext. BuildNext fails with [ErrBuilding] if there is a next generation already.
+// BuildNext then opens as the next generation. The caller may fold into that generation, and must
+// then call CutOver or CloseNext. BuildNext fails with [ErrBuilding] if a next generation is open
+// or being built already.
 func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*store.Store, error) {
 	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
@@ -34,8 +36,8 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 		return nil, err
 	}
 
-	// Build without the lock, because building takes long. Meanwhile, building keeps other callers
-	// from beginning a next generation.
+	// Call build without mu, because build takes long. As long as the field building is set,
+	// checkNoNextLocked refuses every other caller that wants to begin a next generation.
 	scratch := o.FS.PathJoin(l.dir, disk.ShadowPrefix+"next")
 	if err = o.FS.RemoveAll(scratch); err == nil {
 		err = build(scratch)
@@ -56,20 +58,20 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 	return l.openNextLocked(o)
 }
 
-// New returns a new instance of the projection, as each generation has one.
+// New returns a new instance of the projection. Each generation needs an instance of its own.
 func (l *Live) New() projections.Projection { return l.opts.New() }
 
 // FS returns the file system of the generations.
 func (l *Live) FS() store.FS { return l.opts.FS }
 
 // nextOptionsLocked returns the options for a new generation, with a number that no directory has.
-// It writes the file of generations first: if there were none, the new generation might be taken
-// for the live one after a crash.
+// It writes the file of generations first. Without the file, the generation with the highest number
+// is live, so after a crash that would be the new one. The caller holds mu.
 func (l *Live) nextOptionsLocked() (store.Options, error) {
 	g := *l.generations.Load()
 	switch err := l.serving.Load().err; {
 	case l.unreadableFile && !errors.Is(err, projections.ErrCorrupt):
-		return store.Options{}, err // another version of this program wrote the file, so leave it alone
+		return store.Options{}, err // the file may be intact: of another version, or unreadable now
 	case l.unreadableFile:
 		// The file is damaged. The cut-over will replace it.
 	default:
@@ -83,12 +85,14 @@ func (l *Live) nextOptionsLocked() (store.Options, error) {
 	return l.storeOptions(highest + 1), nil
 }
 
-// OpenPrevious opens the previous generation as the next one, for a rollback: the caller cuts over
-// to it, which folds the log into it up to the present. It fails with [ErrNoPrevious] if there is
-// no previous generation, and with [ErrBuilding] if there is a next generation already. It fails
-// with [projections.ErrFingerprint] if the previous generation was built by another version of the
-// fold, or with other settings, than the program has. The program or its settings must then be
-// rolled back first.
+// OpenPrevious opens the previous generation as the next one, for a rollback. The caller must then
+// call CutOver or CloseNext. If Run is running, CutOver folds what the generation lacks of the log.
+//
+// OpenPrevious fails with [ErrNoPrevious] if there is no previous generation, and with
+// [ErrBuilding] if a next one is open or being built already. It fails with
+// [projections.ErrFingerprint] if the previous generation was built by another version of the fold,
+// or with other settings, than the program has. An operator must then first roll back the program
+// or its settings.
 func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
@@ -106,8 +110,9 @@ func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	return l.openNextLocked(o)
 }
 
-// DeletePrevious deletes the previous generation and one that was prepared, so that there is no
-// rollback. It does nothing if there are none.
+// DeletePrevious deletes the previous generation, so that there is no rollback, and the prepared
+// generation. It does nothing if there are none. It fails with [ErrBuilding] if a next generation
+// is open or being built.
 func (l *Live) DeletePrevious(ctx context.Context) error {
 	if err := l.lockForNext(ctx); err != nil {
 		return err
@@ -128,9 +133,9 @@ func (l *Live) DeletePrevious(ctx context.Context) error {
 	return nil
 }
 
-// lockForNext locks mu for a caller that begins a next generation. It first waits until the
-// generation that served before is closed, which may become the next one or be removed. If
-// lockForNext fails, mu is not locked.
+// lockForNext locks mu for a caller that begins a next generation or removes the previous one. It
+// first waits until the generation that served before the last cut-over is closed, because that is
+// the one that the caller may open or remove. If lockForNext fails, mu is not locked.
 func (l *Live) lockForNext(ctx context.Context) error {
 	if err := l.waitUntilRetired(ctx); err != nil {
 		return err
@@ -143,9 +148,10 @@ func (l *Live) lockForNext(ctx context.Context) error {
 	return nil
 }
 
-// openNextLocked opens the next generation.
+// openNextLocked opens the next generation. The caller holds mu.
 func (l *Live) openNextLocked(o store.Options) (*store.Store, error) {
-	// A generation that was deleted may have had the same number.
+	// Forget the last report for this number: it is of a deleted generation with the same number,
+	// or of the previous generation from the time when that served.
 	l.states.mu.Lock()
 	delete(l.states.reports, o.Generation)
 	l.states.mu.Unlock()
@@ -158,7 +164,7 @@ func (l *Live) openNextLocked(o store.Options) (*store.Store, error) {
 	return next, nil
 }
 
-// checkNoNextLocked returns an error if no next generation can be begun.
+// checkNoNextLocked returns an error if the caller, which holds mu, cannot begin a next generation.
 func (l *Live) checkNoNextLocked() error {
 	switch {
 	case l.closed:
@@ -171,8 +177,8 @@ func (l *Live) checkNoNextLocked() error {
 	return nil
 }
 
-// waitUntilRetired waits until the generation that served before is closed. It returns the error of
-// the context.
+// waitUntilRetired waits until the generation that served before the last cut-over is closed. It
+// returns the error of the context if that ends first.
 func (l *Live) waitUntilRetired(ctx context.Context) error {
 	l.mu.Lock()
 	retired := l.retired
@@ -188,7 +194,8 @@ func (l *Live) waitUntilRetired(ctx context.Context) error {
 	}
 }
 
-// writeGenerations replaces the file of generations.
+// writeGenerations replaces the file of generations. If it fails, l.generations stays as before,
+// but the file may be the old or the new one.
 func (l *Live) writeGenerations(g disk.Generations) error {
 	if err := l.opts.FS.MkdirAll(l.dir, 0o700); err != nil {
 		return err
@@ -200,7 +207,8 @@ func (l *Live) writeGenerations(g disk.Generations) error {
 	return nil
 }
 
-// CloseNext closes the next generation. It also deletes it, unless it is the previous one.
+// CloseNext closes the next generation and deletes it, except that it does not delete the previous
+// generation. The caller must have ended its fold into the generation.
 func (l *Live) CloseNext(next *store.Store) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,8 +225,7 @@ func (l *Live) CloseNext(next *store.Store) error {
 	return err
 }
 
-// checkIsNextLocked returns an error unless the store is the next generation, which may be closed
-// or cut over to.
+// checkIsNextLocked returns an error unless the store is the next generation. The caller holds mu.
 func (l *Live) checkIsNextLocked(next *store.Store) error {
 	switch {
 	case l.next.Load() == next:
@@ -233,16 +240,17 @@ func (l *Live) checkIsNextLocked(next *store.Store) error {
 // generation shows at least what the live one shows, so positions never go back for readers. The
 // old generation becomes the previous one, and is closed when its last view is closed.
 //
-// While Run is running, CutOver starts to fold the log into the next generation and waits until it
-// has caught up. Otherwise the next generation must have caught up already; if it has not, CutOver
-// fails with [ErrBehind].
+// The caller must no longer fold into the next generation. If Run is running, CutOver starts to
+// fold the log into the next generation and waits until that has caught up. If Run is not running,
+// the next generation must have caught up already, or CutOver fails with [ErrBehind].
 //
 // CutOver writes the file of generations after the rows of the next generation are on disk and
 // before queries see them. So after a crash at any time one complete generation is live, at a
 // position that was on disk.
 //
-// pause is how long nothing new became visible. Queries are answered all the time. If CutOver
-// fails, it closes the next generation as CloseNext does.
+// pause is the longest time for which CutOver stopped the fold of the old generation, so that
+// nothing new became visible. Queries are answered all the time. If CutOver fails, it closes the
+// next generation as CloseNext does, unless next is not the next generation.
 func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Duration, err error) {
 	l.cutOverMu.Lock()
 	defer l.cutOverMu.Unlock()
@@ -283,7 +291,8 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 		return 0, err
 	}
 
-	// Let queries see the next generation. If that fails, restore the file, unless there was none.
+	// Let queries see the next generation. If that fails, restore the file, unless Open could not
+	// read the file: then before.Live is 0.
 	if pause, err = l.swapServing(ctx, old, next); err != nil {
 		err = fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 		if before.Live != 0 {
@@ -300,7 +309,7 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 }
 
 // isDamaged reports whether a rollback to this generation would be of no use, because its files or
-// rows are damaged.
+// rows are damaged, or because it could not be opened for another reason than being outdated.
 func (s *serving) isDamaged() bool {
 	if s.err != nil || s.store == nil {
 		return s.state == store.Failed
@@ -319,7 +328,8 @@ func (l *Live) startNextFold(next *store.Store) *storeFold {
 	return l.currentRun.startFold(next)
 }
 
-// visibleSeq returns the sequence up to which queries have seen the generation.
+// visibleSeq returns the last sequence that queries of the generation see, or 0 if the generation
+// could not be opened.
 func (s *serving) visibleSeq() uint64 {
 	if s.store == nil {
 		return 0
@@ -327,9 +337,9 @@ func (s *serving) visibleSeq() uint64 {
 	return s.store.VisibleSeq()
 }
 
-// catchUp waits until the next generation shows everything that the old one shows, and has on disk
-// everything that the old one has on disk. nextFold is nil if nothing folds into the next
-// generation.
+// catchUp waits until the next generation shows what the old one showed at some moment during the
+// call, and has on disk everything that the old one has on disk. nextFold is nil if nothing folds
+// into the next generation; catchUp then fails with ErrBehind instead of waiting.
 func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nextFold *storeFold) error {
 	if nextFold != nil {
 		if err := l.waitUntilReady(ctx, next, nextFold); err != nil {
@@ -346,7 +356,7 @@ func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nex
 			return err
 		}
 
-		// The old generation may flush more meanwhile. Then repeat.
+		// Repeat if the old generation has flushed more in the meantime.
 		if err := next.Flush(); err != nil {
 			return err
 		}
@@ -357,10 +367,10 @@ func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nex
 }
 
 // waitUntilReady waits until the fold into the next generation has reached the head that the log
-// had when the fold began.
+// had when the fold began. It fails if that fold or the context ends first.
 func (l *Live) waitUntilReady(ctx context.Context, next *store.Store, nextFold *storeFold) error {
 	for {
-		// Take the channel together with the state, so that no change between the two is missed.
+		// Read the channel and the state under one lock: a change after that closes this channel.
 		l.states.mu.Lock()
 		changed := l.states.changed
 		last := l.states.reports[next.Generation()]
@@ -395,16 +405,16 @@ func (l *Live) swapServing(ctx context.Context, old *serving, next *store.Store)
 	}
 }
 
-// trySwap stops the old fold, so that the position of the old generation does not change, and makes
-// the next generation serve if that reaches the position within maxHold. It returns for how long it
-// has stopped the fold.
+// trySwap stops the fold of the old generation, so that its position does not change. If the next
+// generation reaches this position within maxHold, trySwap makes it serve and returns true as
+// swapped. The old fold then continues. held is the time for which it was stopped.
 func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (held time.Duration, swapped bool, err error) {
 	if old.store != nil {
 		release := old.store.HoldFold()
 		defer release()
 	}
 
-	// The next generation folds on meanwhile.
+	// Only the old fold is stopped. The next generation is still being folded.
 	began := time.Now()
 	holdCtx, cancel := context.WithTimeout(ctx, maxHold)
 	defer cancel()
@@ -420,16 +430,16 @@ func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (he
 	return time.Since(began), false, err
 }
 
-// retire stops the fold of a generation that no longer serves and closes it once its views are
-// closed. Then it removes generations that are no longer needed. It does all this in the
-// background.
+// retire ends a cut-over: the next generation serves now, so there is no next one. In a goroutine,
+// retire stops the fold of the old generation, closes the old generation once its views are closed,
+// and then removes generations that are no longer needed.
 func (l *Live) retire(old *serving, next *store.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next.Store(nil)
 	l.unreadableFile = false
 
-	// If Run began during the cut-over, it folds into the old generation only.
+	// A call of Run that began during the cut-over folds into the old generation only, until here.
 	if l.currentRun != nil && l.currentRun.folds[next] == nil {
 		l.currentRun.startFold(next)
 	}

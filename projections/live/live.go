@@ -24,7 +24,7 @@ var (
 	// settings, than the program has. It is not folded any further. A rebuild replaces it.
 	// ErrOutdated wraps [projections.ErrStopped].
 	ErrOutdated = fmt.Errorf("%w: the generation is outdated", projections.ErrStopped)
-	// ErrBuilding means that a next generation is open already.
+	// ErrBuilding means that a next generation is open or being built already.
 	ErrBuilding = errors.New("live: a next generation is open already")
 	// ErrBehind means that the next generation does not show everything that the live one has
 	// shown.
@@ -35,15 +35,16 @@ var (
 
 // Options are the options of [Open].
 type Options struct {
-	// Options are the options of the store of every generation. Generation, Projection and
-	// Partitions are ignored: a generation holds all partitions, or if Partitioned is set, those
-	// that it was built for. The Listener is only notified about the generation that serves.
+	// Options are the options of the store of every generation. Live sets Generation and Projection
+	// itself. The caller must leave Partitions nil: a generation holds all partitions or, if
+	// Partitioned is set, those that it was built for. The Listener is notified of states and folds
+	// of the generation that serves only, but of flushes, compactions and waits of all generations.
 	store.Options
 	// New returns a new instance of the projection. Each generation has its own. Several goroutines
 	// may call New at once. Required.
 	New func() projections.Projection
-	// Log and Epoch are those of the log. A generation that was prepared from another log or epoch
-	// is not used; with the zero Log, none is.
+	// Log and Epoch identify the log that Run folds. Open does not use a generation that was
+	// prepared from another log or another epoch. If Log is zero, Open uses no prepared generation.
 	Log   events.LogID
 	Epoch uint32
 }
@@ -57,21 +58,22 @@ type Live struct {
 	name string
 	// dir is the directory of all generations of the projection.
 	dir string
-	// projection is an instance that folds nothing. Each store has its own.
+	// projection is an instance that folds nothing. Each store has an instance of its own.
 	projection  projections.Projection
 	fingerprint projections.Fingerprint
 
-	// serving is the generation from which queries are answered. It is never nil.
+	// serving is the generation from which queries are answered. It is nil only until Open returns.
 	serving atomic.Pointer[serving]
-	// generations has the content of the file of generations. unreadableFile is set if the file
-	// cannot be read; generations is made up then.
+	// generations has the content of the file of generations. unreadableFile is set if Open could
+	// not read the file; generations then names no generation. A cut-over clears unreadableFile.
 	generations    atomic.Pointer[disk.Generations]
 	unreadableFile bool
 
-	// cutOverMu is held during a cut-over, so there is one at a time.
+	// cutOverMu is held during a cut-over, so there is one at a time. It is locked before mu.
 	cutOverMu sync.Mutex
 	// building is set while a next generation is being built and has no store yet. next is the next
-	// generation, or the previous generation during a rollback. Both change only under mu.
+	// generation that is open, which is the previous generation during a rollback, or nil if none
+	// is open. Both change only under mu.
 	building atomic.Bool
 	next     atomic.Pointer[store.Store]
 	// exportCount numbers the copies of ExportPartitions, whose directories need different names.
@@ -81,8 +83,8 @@ type Live struct {
 	mu sync.Mutex
 	// currentRun is the running call of Run, or nil.
 	currentRun *foldRun
-	// retired is closed when the generation that served before is closed. It is nil if there was
-	// none.
+	// retired is closed when the generation that served before the last cut-over is closed. It is
+	// nil before the first cut-over.
 	retired chan struct{}
 	closed  bool
 
@@ -114,15 +116,17 @@ func (s *serving) closeStore() error {
 	return s.store.Close()
 }
 
-// stateReporter passes the states of the serving generation on to the listener. Stores report while
-// they hold their own locks, so nothing may call a store while it holds mu.
+// stateReporter passes the states of the serving generation on to the listener. A store reports its
+// state while it holds its own lock, and the report takes mu. So code that holds mu must not call a
+// store.
 type stateReporter struct {
 	mu sync.Mutex
 	// generation is the number of the generation that serves. state is the state that the listener
-	// was last notified of.
+	// was last notified of, or Starting before the first notification.
 	generation uint32
 	state      store.State
-	// reports has the last state of each generation.
+	// reports has the last state of each generation whose store has reported one. A generation
+	// without a report is Starting.
 	reports map[uint32]stateReport
 	// changed is closed, and replaced, when any generation has a new state and when another
 	// generation serves.
@@ -137,12 +141,14 @@ type stateReport struct {
 
 // Open opens the live generation of a projection, or creates the first generation. It removes
 // generations that are no longer needed. If the program cannot continue the live generation,
-// because the fold has another version or other settings, Open continues one that was prepared
-// ([Preparation]) or the previous one, if there is one that the program can continue.
+// because the fold has another version or other settings, Open makes another one live that the
+// program can continue: one that was prepared ([Preparation]) or else the previous one. With
+// ReadOnly set, Open creates, removes and replaces nothing.
 //
-// It fails if another process has the files open, and with [projections.ErrPartial] if Partitioned
-// is not set and the generation does not hold all partitions. All other errors of the generation do
-// not make Open fail: [Live.Status] returns them.
+// Open fails if the files are open already, with [projections.ErrPartial] if Partitioned is not set
+// and the generation does not hold all partitions, with [projections.ErrNoStore] if ReadOnly is set
+// and there is no generation, and if replacing an outdated generation fails. Other errors of the
+// live generation do not make Open fail: [Live.Status] returns them.
 func Open(o Options) (*Live, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -186,8 +192,8 @@ func Open(o Options) (*Live, error) {
 	if !o.ReadOnly {
 		l.removeLeftovers(found)
 		if !found && len(disk.ListGenerations(o.FS, l.dir)) == 0 {
-			// The projection is new to this data directory. What was prepared becomes its first
-			// generation.
+			// The projection is new to this data directory. If a generation was prepared, make it
+			// the first one.
 			if _, _, err := l.installPrepared(g); err != nil {
 				l.logger().Error("the prepared generation cannot be used", "error", err)
 			}
@@ -222,7 +228,8 @@ func Open(o Options) (*Live, error) {
 	return l, nil
 }
 
-// logOpened says if a generation does not continue.
+// logOpened logs why the generation that Open has opened is not folded. If it is folded, logOpened
+// logs nothing.
 func (l *Live) logOpened(s *serving) {
 	switch {
 	case s.err == nil:
@@ -235,8 +242,8 @@ func (l *Live) logOpened(s *serving) {
 }
 
 // recordPartitions writes the partitions of the live generation to the file of generations, unless
-// the file has them. If the files of the store cannot be read later, a rebuild takes the partitions
-// from there.
+// the file has them. A rebuild reads them in that file if the files of the store cannot be read.
+// found reports whether the file exists. An error is only logged.
 func (l *Live) recordPartitions(g disk.Generations, found bool, s *store.Store) {
 	if found && g.Partitions == s.Fingerprint().Partitions {
 		return
@@ -271,7 +278,7 @@ func (l *Live) removeLeftovers(found bool) {
 }
 
 // removeStale removes the generations that g does not name and, if shadows is set, temporary
-// directories. It only logs errors.
+// directories. It keeps a prepared generation. It only logs errors.
 func (l *Live) removeStale(g disk.Generations, shadows bool) {
 	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, shadows)
 	if err != nil {
@@ -293,9 +300,10 @@ func (l *Live) storeOptions(generation uint32) store.Options {
 	return o
 }
 
-// openServing opens the live generation. If that fails, it returns a serving with the error,
-// because a rebuild can replace the generation. It opens an outdated generation for reading if this
-// program can read the rows.
+// openServing opens a generation that serves or shall serve. If the generation cannot be opened but
+// a rebuild can replace it, openServing returns a serving with the reason in its field err. It
+// returns an error only if a rebuild does not help. It opens an outdated generation for reading if
+// this program can read the rows.
 func (l *Live) openServing(generation uint32) (*serving, error) {
 	o := l.storeOptions(generation)
 	opened, err := store.Open(o)
@@ -343,15 +351,15 @@ func (l *Live) setServing(s *serving) {
 	l.states.signalChangeLocked()
 }
 
-// signalChangeLocked wakes everyone who waits for a change of a state. mu is held.
+// signalChangeLocked wakes all goroutines that wait for a change of a state. The caller holds mu.
 func (r *stateReporter) signalChangeLocked() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// storeListener returns the listener of the store of a generation. It keeps the last state of the
-// generation. It passes states and folds on to the listener of the Live only while this generation
-// serves, but flushes, compactions and waits of every generation.
+// storeListener returns the listener of the store of a generation. That listener records the last
+// state of the generation. It passes states and folds on to the listener of the Live only while
+// this generation serves, but flushes, compactions and waits always.
 func (l *Live) storeListener(generation uint32) store.Listener {
 	notify := l.opts.Listener
 	listener := store.Listener{Flushed: notify.Flushed, Compacted: notify.Compacted, Waited: notify.Waited}
@@ -368,8 +376,7 @@ func (l *Live) storeListener(generation uint32) store.Listener {
 	}
 	if notify.Folded != nil {
 		listener.Folded = func(info store.FoldInfo) {
-			// While Open is still running, serving is nil, and the store that it opens is the one
-			// that will serve.
+			// serving is nil only while Open is running. The store that Open opens will serve.
 			if s := l.serving.Load(); s == nil || s.number == generation {
 				notify.Folded(info)
 			}
@@ -378,8 +385,8 @@ func (l *Live) storeListener(generation uint32) store.Listener {
 	return listener
 }
 
-// notifyStateLocked notifies the listener of the state of the serving generation, if it is another
-// state than the last. states.mu is held.
+// notifyStateLocked notifies the listener of the state of the serving generation, unless that is
+// the state of the last notification. The caller holds states.mu.
 func (l *Live) notifyStateLocked(r stateReport) {
 	if r.state == l.states.state {
 		return
@@ -398,9 +405,9 @@ func (l *Live) Name() string { return l.name }
 func (l *Live) Projection() projections.Projection { return l.projection }
 
 // Holds returns the partitions that the serving generation holds. If its files cannot be read,
-// Holds returns the partitions that it held according to the file of generations, which a rebuild
-// builds again. A query must use [projections.View.Partitions] instead, because another generation
-// may serve by then.
+// Holds returns the partitions that the file of generations records, which a rebuild builds again.
+// A query must use [projections.View.Partitions] instead, because a cut-over may come between the
+// call of Holds and the opening of the view.
 func (l *Live) Holds() events.Partitions {
 	if s := l.Serving(); s != nil {
 		return s.Holds()
@@ -419,12 +426,12 @@ func (l *Live) Holds() events.Partitions {
 func (l *Live) Partitioned() bool { return l.opts.Partitioned }
 
 // Serving returns the store of the generation that serves now, or nil if it could not be opened. A
-// cut-over closes the store. A caller that uses it for longer must therefore expect
-// [projections.ErrClosed], and continue with the store that serves then.
+// later cut-over closes that store. A caller that keeps the store must therefore expect
+// [projections.ErrClosed], and then call Serving again.
 func (l *Live) Serving() *store.Store { return l.serving.Load().store }
 
 // withServing calls f with the generation that serves. If f fails and another generation serves by
-// then, it calls f again with that one.
+// then, withServing calls f again with the other one. So f may be called several times.
 func (l *Live) withServing(f func(*serving) error) error {
 	// A cut-over closes the old store, so a call on it may fail although the projection serves.
 	for {
@@ -435,8 +442,8 @@ func (l *Live) withServing(f func(*serving) error) error {
 	}
 }
 
-// withStore calls f with the store of the generation that serves, as withServing does. It fails if
-// the generation could not be opened.
+// withStore calls f with the store of the generation that serves, as withServing does. If the
+// generation could not be opened, withStore returns the reason and does not call f.
 func (l *Live) withStore(f func(*store.Store) error) error {
 	return l.withServing(func(s *serving) error {
 		if s.store == nil {
@@ -446,8 +453,9 @@ func (l *Live) withStore(f func(*store.Store) error) error {
 	})
 }
 
-// View returns a view of the last whole position. It fails as [store.Store.View] does, and with
-// [ErrOutdated] if this program cannot read the rows of the generation.
+// View returns a view of the last whole position. It fails as [store.Store.View] does, with
+// [ErrOutdated] if this program cannot read the rows of the generation, and otherwise with
+// [projections.ErrStopped] if the generation could not be opened.
 func (l *Live) View() (v *projections.View, err error) {
 	err = l.withStore(func(s *store.Store) (err error) {
 		v, err = s.View()
@@ -456,9 +464,9 @@ func (l *Live) View() (v *projections.View, err error) {
 	return v, err
 }
 
-// WaitFor blocks until views show everything up to seq. It fails with the error of the context, and
-// with [projections.ErrStopped] if the projection has failed, is outdated, or Run has ended, so
-// that seq will not become visible.
+// WaitFor blocks until views show everything up to seq. It fails with the error of the context,
+// with [projections.ErrStopped] if the projection has failed, or if it is outdated or Run has ended
+// before seq was visible, and with [events.ErrHole] while the fold waits in front of a hole.
 func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	return l.withServing(func(s *serving) error {
 		if s.err != nil {
@@ -592,9 +600,10 @@ func (l *Live) locationOptions() store.Options {
 }
 
 // Run folds the log into the serving generation until the context ends or the Live is closed. After
-// a cut-over it folds into the new generation. If the serving generation fails, Run continues to
-// wait, because a cut-over to another generation may follow. At the end it returns the error that
-// has stopped the last generation, or nil.
+// a cut-over it folds into the new generation. If the serving generation fails, Run does not
+// return, because a cut-over to another generation may follow. At the end Run returns the error
+// that has stopped the generation that serves then, or nil. Only one call may run at a time; a
+// second one fails at once.
 func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 	ctx, cancel := l.withCloseCtx(ctx)
 	defer cancel()
@@ -603,7 +612,8 @@ func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 		return err
 	}
 
-	// A cut-over must start no fold any more before Run waits for the folds.
+	// Clear currentRun first, so that a cut-over starts no other fold while Run waits for the folds
+	// to end.
 	<-ctx.Done()
 	l.mu.Lock()
 	l.currentRun = nil
@@ -620,8 +630,8 @@ func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 	return nil
 }
 
-// beginRun makes r the current run, and starts to fold into the serving generation if that can be
-// folded.
+// beginRun makes r the current run, and starts to fold into the serving generation if this program
+// can fold it.
 func (l *Live) beginRun(r *foldRun) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -652,17 +662,19 @@ type foldRun struct {
 	ctx        context.Context //nolint:containedctx // the context of the call
 	subscribe  store.SubscribeFunc
 	goroutines sync.WaitGroup
-	// folds has the generations that are folded now. Live.mu guards it.
+	// folds has the fold of each generation for which startFold was called and stopFold was not.
+	// Live.mu guards the map.
 	folds map[*store.Store]*storeFold
 }
 
-// storeFold is a goroutine that folds the log into one generation.
+// storeFold is a goroutine that folds the log into one generation. cancel makes it end; done is
+// closed when it has ended.
 type storeFold struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// startFold starts to fold the log into a generation. Live.mu is held.
+// startFold starts to fold the log into a generation. The caller holds Live.mu.
 func (r *foldRun) startFold(s *store.Store) *storeFold {
 	ctx, cancel := context.WithCancel(r.ctx)
 	f := &storeFold{cancel: cancel, done: make(chan struct{})}
@@ -674,7 +686,8 @@ func (r *foldRun) startFold(s *store.Store) *storeFold {
 	return f
 }
 
-// stopFold stops the fold into a generation, if there is one, and waits for its end.
+// stopFold stops the fold into a generation, if the current run has one, and waits for its end. The
+// caller must not hold mu.
 func (l *Live) stopFold(s *store.Store) {
 	l.mu.Lock()
 	var f *storeFold
@@ -691,7 +704,8 @@ func (l *Live) stopFold(s *store.Store) {
 }
 
 // Close closes every open generation, as [store.Store.Close] does. The next Open removes a
-// generation that was being built. The caller must stop the fold first.
+// generation that was being built. The caller must first end Run and wait until Run has returned:
+// Close makes Run end, too, but does not wait for that.
 func (l *Live) Close() error {
 	l.mu.Lock()
 	if l.closed {

@@ -12,27 +12,27 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A process can prepare a generation while a service is running: a newer version of the program, or
-// the same one with other settings. The service does not look at it. A generation continues if its
-// fingerprint is that of the program that opens it: the same version of the fold, the same
-// settings, the same partitions. When a service is started whose live generation does not continue,
-// it uses the prepared one instead if that continues:
+// While a service is running, another process can prepare a generation for it: a process with a
+// newer version of the program, or with other settings. The running service does not use the
+// prepared generation. A program can continue a generation if both have the same fingerprint: the
+// same version of the fold, the same settings, the same partitions. If a service starts and cannot
+// continue its live generation, but can continue the prepared one, it makes that one live:
 //
 //	NAME/prepared/NAME/000001 ── rename ──► NAME/000008 ── GENERATIONS names it live, and 000007 the previous one
 //
-// NAME is there twice because NAME/prepared is a directory of stores of its own. If the program is
-// rolled back later, the live generation does not continue again, but the previous one does, and
-// the two change places.
+// NAME is there twice because NAME/prepared is a directory of stores of its own. If an operator
+// rolls back the program later, the old program cannot continue generation 8, but it can continue
+// the previous one, 7. So the next start makes 7 live and 8 the previous one.
 
-// Preparation is a generation that is being prepared, or was. It knows where the files are and
-// whether they are complete; package rebuild folds the events.
+// Preparation is a generation that is being prepared or that was prepared. It knows where the files
+// are and whether they are complete. Package rebuild folds the events into the generation.
 type Preparation struct {
-	// Options are the options of a store of the projection in the service, with the directory of
-	// the stores of all projections. The service uses the generation only if Partitions are those
-	// of its live generation; see [PartitionsOnDisk]. The number of the generation is ignored.
+	// Options are the options of the projection's store in the service. FS must be set. Dir is the
+	// directory of the stores of all projections. The service uses the prepared generation only if
+	// Partitions are those of its live generation; see [PartitionsOnDisk]. Generation is ignored.
 	Options store.Options
-	// Log and Epoch identify the log that is read. A log begins a new epoch when a user is erased
-	// from it or it is restored.
+	// Log and Epoch identify the log from which the generation is built. A log begins a new epoch
+	// when a user is erased from it or when it is restored.
 	Log   events.LogID
 	Epoch uint32
 }
@@ -60,7 +60,7 @@ func (p *Preparation) Key() string {
 }
 
 // IsComplete reports whether Complete was called for a generation with this fingerprint, from this
-// epoch of this log. The generation then lacks only the envelopes that the log has had since.
+// epoch of this log. If so, the generation lacks only envelopes that the log has received since.
 func (p *Preparation) IsComplete() (bool, error) {
 	prepared, found, err := disk.ReadPrepared(p.Options.FS, p.Dir())
 	return found && prepared.Fingerprint == p.fingerprint() && isFrom(prepared, p.Log, p.Epoch), err
@@ -85,19 +85,20 @@ func (p *Preparation) Complete() error {
 	})
 }
 
-// Remove removes what was prepared.
+// Remove removes the files of the prepared generation, complete or not.
 func (p *Preparation) Remove() error {
 	return p.Options.FS.RemoveAll(p.StoreOptions().Dir)
 }
 
-// isFrom reports whether a generation was prepared from an epoch of a log.
+// isFrom reports whether a generation was prepared from this log in this epoch.
 func isFrom(p disk.Prepared, log events.LogID, epoch uint32) bool {
 	return p.Log == hex.EncodeToString(log[:]) && p.Epoch == epoch
 }
 
 // replaceOutdated makes a generation live that this program can continue, in place of the outdated
 // one: the prepared generation, or else the previous one. It returns the generation that is live
-// afterwards. That is still the outdated one if neither can be continued.
+// afterwards, which is still the outdated one if this program can continue neither of them. After
+// an error the outdated store may be open or closed.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	g := *l.generations.Load()
 	var candidates []uint32
@@ -125,7 +126,8 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 			return nil, err
 		}
 		if number == prepared {
-			// It would be found again by every start, also in place of one that is prepared later.
+			// Every start would find this generation again, and would prefer it to one that is
+			// prepared later.
 			l.logger().Error("the prepared generation cannot be opened, and is removed", "generation", number, "error", s.err)
 			if err := l.opts.FS.RemoveAll(store.GenerationDir(l.locationOptions(), number)); err != nil {
 				return nil, err
@@ -135,7 +137,8 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	return outdated, nil
 }
 
-// swapWithOutdated names a generation live, and the outdated one the previous one.
+// swapWithOutdated closes the outdated generation, and then makes s the live generation and the
+// outdated one the previous one, in the file of generations. It returns s.
 func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	if err := outdated.closeStore(); err != nil {
 		return nil, errors.Join(err, s.store.Close())
@@ -153,9 +156,9 @@ func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	return s, disk.RemovePrepared(l.opts.FS, s.store.Dir())
 }
 
-// isUsable reports whether a directory has a complete prepared generation that continues: with the
-// fingerprint of this program for the partitions of the live generation, from the present epoch of
-// this log.
+// isUsable reports whether a directory has a complete prepared generation that this program can
+// continue: one with the fingerprint of this program for the partitions of the live generation,
+// built from the present epoch of this log. It only logs errors.
 func (l *Live) isUsable(dir string) bool {
 	p, found, err := disk.ReadPrepared(l.opts.FS, dir)
 	if err != nil {
@@ -167,9 +170,8 @@ func (l *Live) isUsable(dir string) bool {
 	return found && p.Fingerprint == fingerprint.String() && isFrom(p, l.opts.Log, l.opts.Epoch)
 }
 
-// Replacement describes the generation that a start, which is not read-only, would make live in
-// place of an outdated one. It is empty if there is none, or if the live generation is not
-// outdated.
+// Replacement describes the generation that an Open without ReadOnly would make live in place of
+// the outdated one. It is empty if there is none, or if the live generation is not outdated.
 func (l *Live) Replacement() string {
 	if s := l.serving.Load(); s.err == nil || s.state != store.Outdated {
 		return ""
@@ -182,7 +184,7 @@ func (l *Live) Replacement() string {
 		return ""
 	}
 
-	// Open the previous generation without changing a file, only to compare its fingerprint.
+	// Open the previous generation for reading, only to compare its fingerprint. No file changes.
 	o := l.storeOptions(g.Previous)
 	o.ReadOnly = true
 	o.Listener = store.Listener{}
@@ -197,10 +199,10 @@ func (l *Live) Replacement() string {
 	return fmt.Sprintf("the previous generation, %d", g.Previous)
 }
 
-// installPrepared moves the prepared generation, if it is usable, to the directory of the next
-// number, and returns that number. The file of generations does not name the number yet. If a crash
-// came between an earlier move and the naming, installPrepared finds the generation under its
-// number.
+// installPrepared moves the prepared generation, if it is usable, to the directory of the next free
+// number, and returns that number. found is false if there is no usable one. installPrepared does
+// not write the number to the file of generations. If a crash comes between the move and that
+// write, the next call finds the generation under its number.
 func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, err error) {
 	fs := l.opts.FS
 	numbers := disk.ListGenerations(fs, l.dir)
@@ -215,8 +217,8 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 		return 0, false, nil
 	}
 
-	// While there is no file of generations, the highest number is live, which would be the
-	// prepared one after the move. So the file must name the outdated one first.
+	// Without a file of generations, the generation with the highest number is live. After the move
+	// that would be the prepared one. So write first which one is live.
 	if len(numbers) > 0 {
 		if err := l.writeGenerations(g); err != nil {
 			return 0, false, err
