@@ -25,23 +25,24 @@ type Cache struct {
 	// hiddenSeed is the seed of the fingerprints of hidden items.
 	hiddenSeed maphash.Seed
 
-	// mu guards the fields below.
+	// mu guards the fields below. young and old have the inboxes: those that pages have read since
+	// the last rotation are in young, and those that the next rotation drops are in old.
 	mu         sync.Mutex
 	young, old *generation
 	// latestEventVersion is the lowest version of a view that shows every event of which the fold
-	// has told this cache so far, whether there was an inbox for it or not. It never falls. An
-	// inbox that is created now must not learn from older views, because it was not given the pins
-	// that those views lack.
+	// has told this cache so far, whether or not the cache had an inbox for the event. It never
+	// falls. A new inbox must not learn from older views, because the fold did not deliver to it
+	// the pins that those views lack.
 	latestEventVersion uint64
 	closed             bool
 }
 
 // New returns an empty cache for a store that has just been opened. relations is the cache of the
-// graph that the store embeds. Inboxes are trimmed to keep entries.
+// graph that the store embeds. keep is the number of entries to which an inbox is trimmed.
 func New(shared *querycache.Cache, relations projections.QueryCache, keep int) *Cache {
 	return &Cache{
-		// Trimming copies what is left, so an inbox may grow by a quarter before it is trimmed
-		// again.
+		// Each trimming copies the entries that are left. So an inbox may grow by a quarter before
+		// it is trimmed again.
 		MaxEntries: keep + max(1, keep/4),
 		trimTo:     keep,
 		shared:     shared,

@@ -13,9 +13,9 @@ import (
 // fold, which applies events to rows, tells the cache about an event before there is a view that
 // shows it.
 //
-// Every pin is in the outbox of its owner, which is a list of rows. The fold also pushes it to the
-// inboxes of the owner's followers. A reader pulls the outboxes of owners with very many followers:
-// their pins are not pushed, and pages read these outboxes beside the inbox.
+// Every pin is in the outbox of its owner, which is a list of rows. The fold also pushes the pin to
+// the inboxes of the owner's followers, except if the owner has very many. The fold does not push
+// the pins of such an owner. A follower pulls the owner's outbox: pages read it beside the inbox.
 
 // FloorAtEnd is the floor of an inbox that has all pins down to the oldest one. It is greater than
 // every sort key, because the byte that follows the time is never 0xff: it is a tag of the encoding
@@ -45,19 +45,19 @@ type generation struct {
 type inbox struct {
 	// entries are indexes of sort keys, the oldest pin first, so that a new pin is appended.
 	entries []uint32
-	// floor is the exclusive upper bound of the sort keys of which the inbox lacks none. So it lies
-	// at the old end of the inbox. It is empty until LearnInbox has added a range of sort keys;
-	// until then the inbox cannot be read, and stores every delivery.
+	// floor is an exclusive upper bound of sort keys: the inbox lacks no sort key below floor. So
+	// floor lies at the old end of the inbox. It is empty until LearnInbox has added a range of
+	// sort keys; until then pages cannot read the inbox, and the inbox stores every delivery.
 	floor string
 	// minReadVersion is the lowest version of a view for which the inbox can be read. Older views
-	// may show pins that were deleted before the inbox learned, and so are missing from it.
+	// may show pins that the inbox lacks, because they were deleted before the inbox learned.
 	minReadVersion uint64
 	// minLearnVersion is the lowest version of a view from which the inbox may learn. Older views
 	// may lack a pin that was delivered and is not in the inbox either, because the inbox did not
 	// store it or has trimmed it away.
 	minLearnVersion uint64
 	// hidden has the items that the reader hides in all views of version hiddenVersion or later. It
-	// is nil if no page has read these items since they last changed.
+	// is nil if no page has read these items since they last changed, or if they are too many.
 	hidden *HiddenItems
 	// hiddenVersion is the lowest version of a view that shows every event so far about the items
 	// that the reader hides.
@@ -84,7 +84,7 @@ func newGeneration() *generation {
 type Iterator struct {
 	// remaining are the indexes of the sort keys that Next has not returned, the newest pin last.
 	remaining []uint32
-	// sortKeys are those of the generation.
+	// sortKeys are the sort keys of the generation, to which the indexes refer.
 	sortKeys []string
 }
 
@@ -157,8 +157,8 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 		return
 	}
 
-	// The inbox does not store this pin, so it must not learn the pin's place from a view that
-	// lacks the pin. latestEventVersion is used instead of pin.version, because it never falls.
+	// The inbox does not store this pin. So it must not learn a range that may include the pin from
+	// a view that lacks the pin. Use latestEventVersion, which never falls, and not pin.version.
 	if box.floor != "" && pin.sortKey >= box.floor {
 		box.minLearnVersion = c.latestEventVersion
 		return
@@ -213,10 +213,10 @@ func (c *Cache) trim(g *generation, box *inbox) {
 	box.entries = slices.Delete(box.entries, 0, removed)
 }
 
-// ReadInbox returns the sort keys of a reader's inbox, and its floor. The caller must stop at the
-// floor, and must check that the view shows each pin to the reader. The floor is empty if there is
-// no inbox that can be read for a view of this version. ReadInbox moves the inbox into the young
-// generation.
+// ReadInbox returns the sort keys of a reader's inbox, and the floor of the inbox. version is the
+// version of the caller's view. The caller must ignore sort keys that are not below the floor, and
+// must check that the view shows each pin to the reader. The floor is empty if there is no inbox
+// that can be read for this view. ReadInbox moves the inbox into the young generation.
 func (c *Cache) ReadInbox(reader []byte, version uint64) (sortKeys Iterator, floor string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,8 +258,9 @@ func (c *Cache) findAndPromote(reader []byte) *inbox {
 // smaller than every sort key.
 //
 // LearnInbox adds nothing if there is a gap between the floor and from, if to is not above the
-// floor, or if the view is older than minLearnVersion. An inbox that has learned nothing yet stores
-// all deliveries, so that the next page from the top can fill it.
+// floor, if the view is older than minLearnVersion, or if the cache is closed. A new inbox to which
+// LearnInbox adds nothing stores all deliveries, and learns from the next page that begins with a
+// nil from.
 func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys [][]byte, to []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

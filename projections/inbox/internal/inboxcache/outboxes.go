@@ -6,8 +6,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// NewestKeys are the newest sort keys of an outbox. They never change, because pages read them
-// without a lock.
+// NewestKeys are the newest sort keys of an outbox. Nobody may change them once LearnOutbox has
+// stored them, because pages read them without a lock.
 type NewestKeys struct {
 	// outbox is the prefix of the rows of the outbox.
 	outbox []byte
@@ -27,8 +27,8 @@ const (
 	sortKeyOverhead = 24
 )
 
-// CopyNewestKeys returns a copy of what was read of an outbox from its beginning: the first sort
-// keys, and the key of the row that follows.
+// CopyNewestKeys returns a copy of what the caller has read of an outbox from its beginning: the
+// first sort keys, and the key of the row that follows them, or nil if there is none.
 func CopyNewestKeys(outbox []byte, sortKeys [][]byte, rest []byte) NewestKeys {
 	n := len(outbox) + len(rest)
 	for _, sortKey := range sortKeys {
@@ -53,7 +53,7 @@ func CopyNewestKeys(outbox []byte, sortKeys [][]byte, rest []byte) NewestKeys {
 	return k
 }
 
-// bytes returns what the keys take in memory, in bytes.
+// bytes estimates how many bytes of memory the NewestKeys take.
 func (k *NewestKeys) bytes() int64 {
 	n := newestKeysOverhead + len(k.outbox) + len(k.Rest)
 	for _, sortKey := range k.SortKeys {
@@ -62,15 +62,16 @@ func (k *NewestKeys) bytes() int64 {
 	return int64(n + n/8) // the allocator rounds up
 }
 
-// isOfOutbox returns a function that tells the entry of an outbox from those of other outboxes with
-// the same hash.
+// isOfOutbox returns a function that reports whether an entry is of this outbox. All outboxes of an
+// owner have the same hash.
 func isOfOutbox(outbox []byte) func(*NewestKeys) bool {
 	return func(k *NewestKeys) bool { return bytes.Equal(k.outbox, outbox) }
 }
 
-// ReadOutbox returns the newest sort keys of an outbox, for a view of a version, or nil if they are
-// not cached for that view. In that case outdated reports whether they are cached for other views.
-// The owner is given by the key encoding of the id, the outbox by the prefix of its rows.
+// ReadOutbox returns the newest sort keys of an outbox for a view of this version, or nil if the
+// cache has none that are right for the view. In that case outdated reports whether the cache has
+// sort keys of the outbox at all. owner is the key encoding of the owner's id. outbox is the prefix
+// of the rows of the outbox.
 func (c *Cache) ReadOutbox(owner, outbox []byte, version uint64) (keys *NewestKeys, outdated bool) {
 	keys, answers := c.outboxes.Find(c.ownerHash(owner), version, isOfOutbox(outbox))
 	if !answers {
@@ -79,15 +80,16 @@ func (c *Cache) ReadOutbox(owner, outbox []byte, version uint64) (keys *NewestKe
 	return keys, false
 }
 
-// CountOutboxMiss counts a page that did not find the newest sort keys of an outbox of an owner. It
-// reports whether it has counted another page recently: an outbox that a single page merges is not
-// worth caching.
+// CountOutboxMiss counts that a page did not find the newest sort keys of an outbox of this owner.
+// It reports whether it has counted the owner before and still remembers that. If not, the caller
+// should not cache the outbox: an outbox that only one page merges is not worth the memory.
 func (c *Cache) CountOutboxMiss(owner []byte) bool {
 	return c.outboxes.CountUnanswered(c.ownerHash(owner), 1) > 0
 }
 
-// LearnOutbox caches the newest sort keys of an outbox of an owner, which were read at a view of a
-// version.
+// LearnOutbox caches the newest sort keys of an outbox of an owner. version is the version of the
+// view from which the caller has read them. LearnOutbox may cache nothing, for example if there is
+// no room or if an outbox of the owner has changed since that view.
 func (c *Cache) LearnOutbox(owner []byte, keys NewestKeys, version uint64) {
 	c.outboxes.Make(c.ownerHash(owner), version, isOfOutbox(keys.outbox), func(k *NewestKeys) int64 {
 		*k = keys
@@ -95,13 +97,13 @@ func (c *Cache) LearnOutbox(owner []byte, keys NewestKeys, version uint64) {
 	})
 }
 
-// OutboxChanged tells the cache that an outbox of an owner changes. version is the version of the
-// first views that show the change. Only the fold calls it, before there is such a view. Older
-// views go on using what was cached.
+// OutboxChanged tells the cache that an outbox of an owner changes. version is the lowest version
+// of a view that will show the change. Only the fold may call OutboxChanged, and only before there
+// is such a view. From then on no view uses what was cached of the owner's outboxes before.
 func (c *Cache) OutboxChanged(owner []byte, version uint64) {
 	c.outboxes.MarkChanged(c.ownerHash(owner), version)
 }
 
-// ownerHash returns the hash that names the owner of outboxes to the set. It does not depend on the
-// board: one call of OutboxChanged covers all outboxes of the owner.
+// ownerHash returns the hash under which the set has all outboxes of an owner, also those of the
+// owner's boards. So one call of OutboxChanged covers all of them.
 func (c *Cache) ownerHash(owner []byte) uint64 { return xxh3.HashSeed(owner, c.outboxes.Seed) }
