@@ -21,35 +21,37 @@ import (
 //	outboxes   named by pull rows          all that the reader follows
 //
 // Above the floor of the inbox, the iterator merges the inbox with the outboxes that the reader's
-// pull rows name (pulls.go). At the floor it discards these streams, and from there on it merges
-// all outboxes that the reader follows.
+// pull rows name (pulls.go). At the floor it discards the inbox and these outboxes, and from there
+// on it merges the outboxes of everyone whom, and every board that, the reader follows.
 //
 // A merged sort key is only a candidate. The pin and the reader's relation to its owner, both read
-// from the same view, decide whether the reader sees the pin. So an inbox may have too many sort
-// keys, but not too few (I8).
+// from the same view, decide whether the reader sees the pin. So an inbox may have sort keys of
+// pins that the reader does not see, but it must not lack one of a pin that the reader sees (I8).
 type feedIterator struct {
 	queries *Queries
 	feed    *Feed
 	checker absenceChecker
-	// merge merges the inbox and outboxes that are read at present.
+	// merge merges the streams of the current part of the feed: above the floor or below it.
 	merge *streamMerger
-	// keys has the memory of the sort keys that the iterator returns.
+	// keys allocates the sort keys that the iterator returns.
 	keys arena
-	// floor is the first sort key that the inbox may lack. It is empty if there is no inbox that
-	// can be read. "Below the floor" means: at sort keys that are floor or greater, which are those
-	// of older pins.
+	// floor is the smallest sort key that the inbox may lack. It is empty if there is no inbox that
+	// this view can use. Pins "below the floor" are those whose sort keys are floor or greater:
+	// they are older than the pins above it.
 	floor []byte
-	// belowFloor is set once the iterator merges all outboxes of the feed, and no inbox.
+	// belowFloor is set once the iterator merges all outboxes of the feed, and no inbox. A feed
+	// with [Feed.Only] sets it from the start.
 	belowFloor bool
 	// learns is set once the iterator merges all outboxes that the reader follows, if the store has
-	// a cache. The reader's inbox then learns the merged sort keys when the iterator is closed.
+	// a cache. When the iterator is closed, the merged sort keys are then added to the reader's
+	// inbox. The next three fields are used only if learns is set.
 	learns bool
-	// mergedFrom is the sort key from which on all outboxes are merged; nil means from the top.
+	// mergedFrom is the sort key at which the merge of all outboxes began; nil means at the top.
 	mergedFrom []byte
-	// mergedKeys are the sort keys that the inbox will learn: all that were merged from mergedFrom
-	// on, up to the number of entries that an inbox may have.
+	// mergedKeys are the sort keys to add to the inbox: all that the merge has returned from
+	// mergedFrom on, up to the number of entries that an inbox may have.
 	mergedKeys [][]byte
-	// mergedToEnd says that mergedKeys ends with the last sort key of the merge.
+	// mergedToEnd says that mergedKeys has all sort keys from mergedFrom to the end of the feed.
 	mergedToEnd bool
 	// outboxesOpened is how many outboxes were opened so far. An outbox that was merged above the
 	// floor and again below it counts twice.
@@ -64,9 +66,9 @@ type feedIterator struct {
 // begins with the newest pin.
 func (q *Queries) newFeedIterator(ctx context.Context, f *Feed, from []byte) (*feedIterator, error) {
 	if q.remoteLookup != nil && from == nil {
-		// Other nodes may answer at a later position than that of the state, and so with pins that
-		// are newer than the state. Leave these out: [Page.Top] is the time of the state, so a
-		// caller who asks later for what is newer than Top would get them again.
+		// Other nodes may answer at a later position than that of q.state, and so return pins that
+		// are newer than the state. Leave these pins out: [Page.Top] is the time of the state, so a
+		// caller who asks later for pins that are newer than Top would get them again.
 		from = appendNewestFirst(nil, q.state.Cursor().LastTime)
 	}
 
@@ -78,16 +80,18 @@ func (q *Queries) newFeedIterator(ctx context.Context, f *Feed, from []byte) (*f
 	w := &feedIterator{queries: q, feed: f, checker: checker, remainingPins: -1}
 	w.merge = newStreamMerger(q, &w.keys)
 
-	// The merge has an open iterator, which must be closed after an error, too.
+	// w.merge has an open iterator, so close w if start fails.
 	if err := w.start(from); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
-// cachedHiddenItems returns the items that a reader hides. If the cache lacks them and would keep
-// them, it reads them and lets the cache learn them, which costs as much as one or two pages that
-// read a row for each pin. It returns nil if the caller must read the rows.
+// cachedHiddenItems returns the set of the items that a reader hides, which is empty if the reader
+// hides none. If the set is not cached but the cache has an inbox of the reader, cachedHiddenItems
+// reads the items and caches them. This costs about as much as checking every pin of one or two
+// pages by a row. It returns nil if the set is not in memory, and each pin must then be checked by
+// a row.
 func (q *Queries) cachedHiddenItems(ctx context.Context, reader string) (*inboxcache.HiddenItems, error) {
 	if q.cache == nil {
 		return nil, nil //nolint:nilnil // nothing is in memory
@@ -115,8 +119,9 @@ func (q *Queries) cachedHiddenItems(ctx context.Context, reader string) (*inboxc
 	return hidden, nil
 }
 
-// start opens the streams for the first pins: the inbox and the outboxes that pull rows name, or
-// all outboxes if from lies below the floor or there is no inbox.
+// start opens the streams for the first pins. These are the inbox and the outboxes that pull rows
+// name, or all outboxes if from lies below the floor or there is no inbox. For a feed with
+// [Feed.Only], they are the outboxes of the selected owners.
 func (w *feedIterator) start(from []byte) error {
 	if w.feed.Only != 0 {
 		return w.mergeSelected(from)
@@ -137,8 +142,8 @@ func (w *feedIterator) start(from []byte) error {
 	return nil
 }
 
-// readInbox returns the sort keys of the reader's inbox and sets the floor. If there is no inbox,
-// or none that can be read for this view, it returns no sort keys and leaves the floor empty.
+// readInbox returns the sort keys of the reader's inbox and sets w.floor. If there is no inbox, or
+// if this view is too old for it, readInbox returns no sort keys and leaves w.floor empty.
 func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	if w.queries.cache == nil {
 		return sortKeys
@@ -148,8 +153,8 @@ func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	return sortKeys
 }
 
-// mergeStreams replaces the merged streams by others, which it merges from a sort key on, together
-// with the reader's own outbox if the feed includes own pins.
+// mergeStreams discards the current streams and merges the given ones, beginning at the sort key
+// from. It adds the reader's own outbox if the feed includes own pins.
 func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	if w.feed.IncludeOwn {
 		streams = append(streams, w.queries.outboxStream(&w.keys, w.feed.Reader, nil))
@@ -158,8 +163,8 @@ func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	w.merge.reset(streams, from)
 }
 
-// continueBelowFloor replaces the merged streams by all outboxes that the reader follows. It merges
-// them from a sort key on, which is the floor or lies below it.
+// continueBelowFloor discards the current streams and merges all outboxes that the reader follows,
+// beginning at the sort key from, which must be the floor or lie below it.
 func (w *feedIterator) continueBelowFloor(from []byte) error {
 	w.belowFloor = true
 	w.learns = w.queries.cache != nil
@@ -194,9 +199,9 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 	return nil
 }
 
-// mergeSelected merges the outboxes of the selected owners of a feed with [Feed.Only], from a sort
-// key on. It does not read the inbox, because most pins in the inbox are of other owners. The inbox
-// learns nothing from the merge, because the merge lacks the pins of other owners.
+// mergeSelected merges the outboxes of the selected owners of a feed with [Feed.Only], beginning at
+// the sort key from. It does not read the inbox, because most pins in the inbox are of other
+// owners. Nothing is added to the inbox, because the merge lacks the pins of other owners.
 func (w *feedIterator) mergeSelected(from []byte) error {
 	w.belowFloor = true // next must not look for the floor of an inbox
 
@@ -231,9 +236,9 @@ func (w *feedIterator) mergeSelected(from []byte) error {
 	return nil
 }
 
-// contextCheckInterval is how many sort keys next reads before it checks again whether the context
-// has ended. One call of next may skip very many sort keys, for example those of an owner whom the
-// reader mutes.
+// contextCheckInterval is how many sort keys next, or how many pins [Queries.Outbox], reads before
+// it checks again whether the context has ended. One call of next may skip very many sort keys, for
+// example those of an owner whom the reader mutes.
 const contextCheckInterval = 1024
 
 // next returns the next pin that the reader sees, with its sort key, or nil at the end of the feed.
@@ -248,8 +253,8 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 			return nil, nil, w.merge.err
 		}
 
-		// Discard the sort key. The merge that begins at the floor returns it again if the reader
-		// follows an outbox that has it.
+		// Do not use this sort key. The merge that begins at the floor returns it again if the
+		// reader follows an outbox that has it.
 		if !w.belowFloor && w.reachesFloor(sortKey) {
 			if err := w.continueBelowFloor(w.floor); err != nil {
 				return nil, nil, err
@@ -269,10 +274,11 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 	}
 }
 
-// reachesFloor reports whether the merge of the inbox has reached the floor: it has returned a sort
-// key at or below the floor, or nil, because it has ended.
+// reachesFloor reports whether the merge of the inbox has reached the floor. sortKey is what the
+// merge has just returned: a sort key, or nil at its end.
 func (w *feedIterator) reachesFloor(sortKey []byte) bool {
-	// An inbox with this floor has the whole feed, so the end of the merge is the end of the feed.
+	// With this floor, the inbox and the pulled outboxes have the whole feed, so the end of the
+	// merge is the end of the feed.
 	if string(w.floor) == inboxcache.FloorAtEnd {
 		return false
 	}
@@ -287,8 +293,8 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 		return nil, err
 	}
 
-	// Check the owner before reading the pin. The checker caches the relation to each owner, so the
-	// pins of a muted owner cost no reads but that of the relation.
+	// Check the owner before reading the pin. The checker caches the relation to each owner, so all
+	// pins of a muted owner together cost one read, that of the relation.
 	hidden, err := w.checker.hidesOwner(owner)
 	if err != nil || hidden {
 		return nil, err
@@ -299,9 +305,9 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 		return nil, err
 	}
 
-	// An inbox keeps the sort key of a pin that was deleted. And the pin may live with another
-	// creation time, because a backfill arrived or because it was created a second time. Then it is
-	// in the feed under another sort key.
+	// An inbox keeps the sort key of a pin that was deleted. The pin may also live with another
+	// creation time, because a backfill arrived or because the pin was created a second time. In
+	// that case the pin is in the feed under another sort key.
 	if p == nil || p.Created != created {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -313,9 +319,9 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	return p, nil
 }
 
-// recordMerged records a sort key that the merge has returned, or the end of the merge (nil), for
-// the inbox to learn when the iterator is closed. It records sort keys of pins that the reader does
-// not see, too: an inbox must have them, because the reader may see the pins later.
+// recordMerged records a sort key that the merge has returned, or the end of the merge if sortKey
+// is nil, so that close can add it to the inbox. It also records sort keys of pins that the reader
+// does not see: an inbox must have them, because the reader may see the pins later.
 func (w *feedIterator) recordMerged(sortKey []byte) {
 	if !w.learns || w.mergedToEnd || len(w.mergedKeys) == w.queries.cache.MaxEntries {
 		return
@@ -327,8 +333,8 @@ func (w *feedIterator) recordMerged(sortKey []byte) {
 	w.mergedKeys = append(w.mergedKeys, sortKey)
 }
 
-// close ends the iteration and returns the first error of the merge. If there was none, the
-// reader's inbox learns the sort keys that were merged below the floor.
+// close ends the iteration and returns the first error of the merge. If there was none, close adds
+// the sort keys that were merged below the floor to the reader's inbox.
 func (w *feedIterator) close() error {
 	if err := w.merge.close(); err != nil || !w.learns {
 		return err
@@ -337,15 +343,15 @@ func (w *feedIterator) close() error {
 		return nil // the merge may lack outboxes of other nodes
 	}
 
-	// No pin in this view is newer than the log time of the view. So a range that begins there or
-	// above begins at the top, and nil says so to the inbox.
+	// No pin in this view is newer than the log time of the view. So a range that begins at this
+	// time or above has the newest pins, and LearnInbox expects a nil from for such a range.
 	from := w.mergedFrom
 	if bytes.Compare(from, appendNewestFirst(nil, w.queries.state.Cursor().LastTime)) <= 0 {
 		from = nil
 	}
 
-	// The end of the range is exclusive. No sort key lies between the last one and the same with a
-	// zero byte behind it, so the latter is the end that includes the last one and no other.
+	// LearnInbox excludes the end of the range. No sort key lies between the last one and the last
+	// one with a zero byte appended, so the range that ends at the latter ends with the last one.
 	to := []byte(inboxcache.FloorAtEnd)
 	if !w.mergedToEnd {
 		if len(w.mergedKeys) == 0 {

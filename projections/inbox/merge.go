@@ -10,33 +10,34 @@ import (
 )
 
 // stream is a sorted list of sort keys that a streamMerger reads: those of an inbox, or those of
-// the pins of an outbox. The key of an outbox row has the time and the id of a pin behind the
-// prefix of the outbox. The owner is inserted between the two to get the sort key.
+// the pins of an outbox. The key of an outbox row consists of the prefix of the outbox, the time of
+// a pin and the id of the pin. The sort key of the pin consists of the time, the owner and the id.
 type stream struct {
-	// inboxKeys are the sort keys of an inbox that were not read yet.
+	// inboxKeys are the sort keys of an inbox that were not read yet. An outbox has none.
 	inboxKeys inboxcache.Iterator
-	// prefix is the prefix of the rows of an outbox.
+	// prefix is the prefix of the keys of an outbox's rows.
 	prefix []byte
 	// owner is the owner of an outbox, in the encoding of keys. It is nil if the stream is an
 	// inbox.
 	owner []byte
-	// buffered are sort keys that were read but not merged yet. The memory may be that of the
-	// cache, so only the slice may be shortened, and nothing may be written to its elements.
+	// buffered are sort keys that were read but not merged yet. Its memory may belong to the cache,
+	// so buffered may be resliced or replaced, but neither its elements nor their bytes may be
+	// written.
 	buffered [][]byte
-	// nextRow is the key at which fill continues to read an outbox behind the buffered sort keys.
-	// There need not be a row with this key. It is nil if there are no more rows.
+	// nextRow is the key at which fill continues to read an outbox after the buffered sort keys.
+	// There need not be a row with this key. nextRow is nil if there are no more rows.
 	nextRow []byte
-	// singleKey is the memory of buffered if that has a single sort key, as for most outboxes. This
-	// saves an allocation for each of thousands of outboxes.
+	// singleKey is the memory of buffered if fill reads a single sort key, as for most outboxes.
+	// This saves an allocation for each of thousands of outboxes.
 	singleKey [1][]byte
-	// readRemote reads the next pins of an outbox whose rows are on another node. It is nil if the
-	// rows are in the state. from and next are keys without the prefix of the outbox; next is nil
-	// if there are no more pins.
+	// readRemote reads up to n further pins of an outbox whose rows are on another node. It is nil
+	// if the rows are in the state. from and next are keys of rows without the prefix of the
+	// outbox. next is nil if there are no more pins.
 	readRemote func(from []byte, n int) (pins []Pin, next []byte)
 }
 
-// arena allocates keys in blocks, because a page needs thousands of short keys, and one allocation
-// for each would cost more. A block is never used again, so the keys stay valid.
+// arena allocates memory for keys in blocks, because a page needs thousands of short keys, and one
+// allocation for each would cost more. The arena never reuses memory, so the keys stay valid.
 type arena struct{ block []byte }
 
 // arenaBlock is the size of a block in bytes.
@@ -48,8 +49,8 @@ func (a *arena) alloc(n int) []byte {
 		a.block = make([]byte, 0, max(n, arenaBlock))
 	}
 
-	// The capacity ends with the n bytes. So append beyond them copies the key, and does not
-	// overwrite the next one.
+	// Limit the capacity to n bytes. If a caller appends more, append then copies the key and does
+	// not overwrite the next one.
 	start := len(a.block)
 	a.block = a.block[:start+n]
 	return a.block[start:start:len(a.block)]
@@ -59,13 +60,13 @@ func (a *arena) alloc(n int) []byte {
 func (a *arena) clone(b []byte) []byte { return append(a.alloc(len(b)), b...) }
 
 // streamMerger returns the sort keys of several streams in ascending order. If several streams have
-// the same sort key, it returns that once. It keeps the streams in a heap, ordered by their next
-// sort keys.
+// the same sort key, it returns this sort key once. It keeps the streams in a heap, ordered by
+// their next sort keys.
 type streamMerger struct {
 	// rows reads all outboxes: fill moves it to the outbox that it reads. A page may merge
 	// thousands of outboxes, and an iterator for each would take too much memory.
 	rows projections.Iterator
-	// keys has the memory of the sort keys that are read from rows.
+	// keys allocates the sort keys that the merger reads.
 	keys *arena
 	// cache has the newest sort keys of outboxes. It is nil if there is no cache.
 	cache *inboxcache.Cache
@@ -73,17 +74,18 @@ type streamMerger struct {
 	// changes of outboxes the view shows.
 	version uint64
 	// top is the sort key of the log time of the view. No outbox in the view has a sort key before
-	// top, so a merge from there or above begins with the newest pins.
+	// top, so a merge from top or above begins with the newest pins.
 	top []byte
-	// outboxesToLearn are outboxes that were read from rows for the cache. The cache learns them
-	// only if the merge is closed without an error, because an outbox that could not be read looks
-	// as if it had no more rows.
+	// outboxesToLearn are outboxes that were read from rows to be cached. close caches them only if
+	// the merge had no error, because after a failed read an outbox looks as if it had no more
+	// rows.
 	outboxesToLearn []outboxToLearn
 	// streams is the heap. Every stream in it has a buffered sort key.
 	streams []*stream
-	// lastReturned is the sort key that next has returned last, or nil.
+	// lastReturned is the sort key that next has returned last, or nil if next has returned none
+	// since reset.
 	lastReturned []byte
-	// err is the first error.
+	// err is the first error. The caller must check it after each call of next.
 	err error
 }
 
@@ -93,10 +95,10 @@ type outboxToLearn struct {
 	keys  inboxcache.NewestKeys
 }
 
-// readAhead is the number of sort keys that are read at once from a stream. The first time, only
-// one is read from an outbox, unless it is read for the cache or from another node: most outboxes
-// have at most one sort key in a page. An outbox whose first sort key was merged is read in steps
-// of readAhead.
+// readAhead is the number of sort keys that are read at once from a stream. The first read of an
+// outbox reads only one, because most outboxes have at most one sort key in a page. It reads
+// [inboxcache.MaxNewestKeys] if the outbox is to be cached or is on another node. Once all buffered
+// sort keys of an outbox are merged, the following reads use readAhead.
 const readAhead = 16
 
 // newStreamMerger returns a merger without streams. It must be closed.
@@ -110,8 +112,8 @@ func newStreamMerger(q *Queries, keys *arena) *streamMerger {
 	}
 }
 
-// reset replaces the streams by others, and merges them from the first sort key that is not before
-// from. No stream need have the sort key from. A nil from means from the top.
+// reset discards the current streams and merges the given ones, beginning with the first sort key
+// that is not before from. No stream need have the sort key from. A nil from means the top.
 func (m *streamMerger) reset(streams []*stream, from []byte) {
 	m.streams = m.streams[:0]
 	m.lastReturned = nil
@@ -124,8 +126,8 @@ func (m *streamMerger) reset(streams []*stream, from []byte) {
 	heap.Init(m)
 }
 
-// openStream buffers the first sort keys of a stream that are not before from, or one of them. It
-// takes those of an outbox from the cache if possible.
+// openStream buffers one or more sort keys of a stream: the first ones that are not before from. It
+// takes those of an outbox from the cache if possible. It buffers none if the stream has no more.
 func (m *streamMerger) openStream(s *stream, from []byte) {
 	if s.owner == nil {
 		s.inboxKeys.SkipTo(from)
@@ -135,7 +137,7 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 
 	s.nextRow = firstRowKey(s, from)
 	if s.readRemote != nil {
-		// Several pins at once, because each further question to another node costs a round trip.
+		// Read several pins at once, because each further read may cost a round trip.
 		m.fill(s, inboxcache.MaxNewestKeys)
 		return
 	}
@@ -150,15 +152,15 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 		return
 	}
 
-	// Read the outbox for the cache if two conditions hold. The page begins at the top, because the
-	// cache has the newest sort keys of an outbox. And an earlier page has looked for the outbox,
-	// because those of a reader who comes once are not worth the memory. An outdated entry shows
-	// this, too.
+	// Cache the outbox if two conditions hold. First, the merge begins at the top, because the
+	// cache has the newest sort keys of an outbox. Second, another page has needed the outbox
+	// recently, because an outbox that a single page needs is not worth the memory. An outdated
+	// entry in the cache proves the second condition, too.
 	isFromTop := bytes.Compare(from, m.top) <= 0
 	if isFromTop && (outdated || m.cache.CountOutboxMiss(s.owner)) {
 		m.fill(s, inboxcache.MaxNewestKeys)
 
-		// Copy the keys: those in the arena keep their whole blocks in memory.
+		// Copy the keys. A cached key in the arena would keep its whole block in memory.
 		keys := inboxcache.CopyNewestKeys(s.prefix, s.buffered, s.nextRow)
 		m.outboxesToLearn = append(m.outboxesToLearn, outboxToLearn{s.owner, keys})
 		return
@@ -167,15 +169,15 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 }
 
 // openCachedOutbox opens an outbox whose newest sort keys are cached. It skips sort keys before
-// from.
+// from. The caller must have set s.nextRow to the first key that a row may have from there on.
 func (m *streamMerger) openCachedOutbox(s *stream, from []byte, cached *inboxcache.NewestKeys) {
 	s.buffered = cached.SortKeys
 	for len(s.buffered) > 0 && bytes.Compare(s.buffered[0], from) < 0 {
 		s.buffered = s.buffered[1:]
 	}
 
-	// If all cached sort keys are before from, the first row that is not lies behind them. The
-	// caller has set nextRow for it.
+	// If all cached sort keys are before from, the merge begins with a row behind them. Read it at
+	// nextRow. A nil Rest means that the outbox has no rows behind the cached sort keys.
 	if len(s.buffered) == 0 && cached.Rest != nil {
 		m.fill(s, 1)
 		return
@@ -184,8 +186,8 @@ func (m *streamMerger) openCachedOutbox(s *stream, from []byte, cached *inboxcac
 	s.nextRow = cached.Rest
 }
 
-// firstRowKey returns the smallest key that a row of an outbox can have whose sort key is not
-// before from.
+// firstRowKey returns the key at which to begin reading an outbox: the smallest that a row can have
+// if the sort key of its pin is not before from.
 func firstRowKey(s *stream, from []byte) []byte {
 	if len(from) == 0 {
 		return s.prefix
@@ -195,10 +197,11 @@ func firstRowKey(s *stream, from []byte) []byte {
 		return append(key, from...) // from is a time, without owner and pin
 	}
 
-	// A sort key has the owner between the time and the pin, but the key of an outbox row has not.
+	// A sort key has the owner between the time and the pin, and the key of an outbox row does not.
 	// So for the rows with exactly the time of from, the owners decide. If the owner of the outbox
 	// sorts after the owner in from, none of these rows is before from. If the owner of the outbox
-	// sorts before, all of them are. If both are the same, the pins decide.
+	// sorts before the owner in from, all of these rows are before from. If the owners are the
+	// same, the pins decide.
 	key = append(key, from[:8]...)
 	fromOwner := from[8:]
 	n := min(len(s.owner), len(fromOwner))
@@ -212,7 +215,7 @@ func firstRowKey(s *stream, from []byte) []byte {
 }
 
 // fill buffers up to n further sort keys of a stream that has none buffered. It buffers none if the
-// stream has no more, or after an error, which it keeps in m.err.
+// stream has no more or m.err is set. If reading fails, it sets m.err.
 func (m *streamMerger) fill(s *stream, n int) {
 	if s.owner == nil {
 		m.fillFromInbox(s, n)
@@ -280,7 +283,7 @@ func (m *streamMerger) fillRemote(s *stream, n int) {
 	pins, next := s.readRemote(from, n)
 	for i := range pins {
 		// The encoding of most ids adds a tag and a terminator. If an id takes more, as a short
-		// number does, append moves the sort key to other memory.
+		// number does, append allocates other memory for the sort key.
 		const idOverhead = 2
 		sortKey := m.keys.alloc(8 + len(s.owner) + len(pins[i].ID) + idOverhead)
 		sortKey = append(appendNewestFirst(sortKey, pins[i].Created), s.owner...)
@@ -291,7 +294,8 @@ func (m *streamMerger) fillRemote(s *stream, n int) {
 	}
 }
 
-// next returns the next sort key. It returns nil at the end and after an error, which m.err holds.
+// next returns the next sort key, or nil at the end. The caller must check m.err before it uses the
+// result: the call that sets m.err may return a sort key, and all later calls return nil.
 func (m *streamMerger) next() []byte {
 	for len(m.streams) > 0 && m.err == nil {
 		sortKey := m.streams[0].buffered[0]
@@ -324,8 +328,8 @@ func (m *streamMerger) advance() {
 	}
 }
 
-// close ends the merge and returns its first error. If there was none, the cache learns the
-// outboxes that were read for the cache.
+// close ends the merge and returns its first error. If there was none, close caches the outboxes in
+// m.outboxesToLearn.
 func (m *streamMerger) close() error {
 	err := m.rows.Close()
 	if m.err == nil {
@@ -366,7 +370,7 @@ func (m *streamMerger) Pop() any {
 }
 
 // outboxStream returns a stream for the outbox of an owner or, if board is not nil, for the outbox
-// of one of the owner's boards. It reads no rows yet. The keys of the stream are allocated in keys.
+// of one of the owner's boards. It reads no rows. The prefix and the owner are allocated in keys.
 func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream {
 	s := &stream{}
 	q.scratch = events.AppendID(q.scratch[:0], owner)
@@ -381,8 +385,8 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 
 	if q.isRemote(owner) {
 		s.readRemote = func(from []byte, n int) (pins []Pin, next []byte) {
-			// An answer that must be fetched first counts as an empty outbox. The result of the
-			// query is then discarded, and the caller runs the query again with the answer.
+			// If the answer is not known yet, treat the outbox as empty. The result of the query
+			// is then discarded, and the caller runs the query again with the answer.
 			pins, next, _ = q.remoteLookup.Outbox(owner, board, from, n)
 			return pins, next
 		}

@@ -15,8 +15,9 @@ func (q *Queries) readNewest(
 ) (page Page, err error) {
 	page.Top = topCursor(q.state.Cursor().LastTime)
 
-	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound. Newer
-	// pins have smaller sort keys, so the bound leaves out what is as old as its time, or older.
+	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound. It is the
+	// encoding of a time. Newer pins have smaller sort keys, so the page has only pins that were
+	// created after this time.
 	var bound []byte
 	if f.NewerThan != nil {
 		if bound, err = parseTopCursor(f.NewerThan); err != nil {
@@ -26,7 +27,7 @@ func (q *Queries) readNewest(
 
 	// from is the first sort key that the page may have; nil means from the top. The other two are
 	// used with OnePerItem only: shownItems are the items that the session has shown, and
-	// sessionTop is the sort key of its first entry, or nil until there is one.
+	// sessionTop is the sort key of the session's first entry, or nil until there is one.
 	var from, sessionTop []byte
 	var shownItems map[string]bool
 	if f.OnePerItem {
@@ -65,8 +66,8 @@ func (q *Queries) readNewest(
 	for {
 		// Read one pin more than the page needs, because the page has a cursor of the next page
 		// only if there is a further pin. If HiddenItems may remove some of the pins, read an
-		// eighth more to make up for these. Otherwise a second batch would often be needed, and
-		// another call of HiddenItems costs as much as reading several pins.
+		// eighth more to make up for the removed ones. Otherwise a second batch would often be
+		// needed, and another call of HiddenItems costs as much as reading several pins.
 		missing := n - len(page.Pins)
 		wanted := missing + 1
 		if f.HiddenItems != nil {
@@ -97,9 +98,9 @@ func (q *Queries) readNewest(
 	}
 }
 
-// resumeNewest decodes the cursor of a page. It returns the sort key from which on the page begins
+// resumeNewest decodes the cursor after. It returns the smallest sort key that the page may have
 // and, for a feed with OnePerItem, the sort key of the session's first entry. For such a feed it
-// also adds the items that earlier pages of the session have shown to shownItems.
+// also adds to shownItems the items that earlier pages of the session have shown.
 func (q *Queries) resumeNewest(
 	ctx context.Context, f *Feed, after PageCursor, shownItems map[string]bool,
 ) (from, sessionTop []byte, err error) {
@@ -122,31 +123,30 @@ func (q *Queries) resumeNewest(
 		}
 	}
 
-	// No sort key lies between last and last with a zero byte behind it, so the page begins right
+	// No sort key lies between last and last with a zero byte appended, so the page begins right
 	// after last.
 	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// nextBatch returns the next pins that the feed shows, at most n, and their sort keys. The sort
-// keys are valid until the iterator is closed. If bound is not nil, the feed ends before the first
-// sort key that is bound or greater.
+// nextBatch returns the next pins that the feed shows, at most n, and their sort keys. If bound is
+// not nil, the feed ends before the first sort key that is bound or greater.
 //
-// nextBatch sets w.ended if it has reached the end of the feed. Only then may it return no pins. It
-// calls [Feed.HiddenItems] with up to n items at a time.
+// nextBatch sets w.ended if it has reached the end of the feed or read w.remainingPins pins. It
+// returns no pins only if w.ended is set. It calls [Feed.HiddenItems] with up to n items at a time.
 //
 // For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the
 // items of the other pins to shownItems. For other feeds, shownItems is not used.
 func (w *feedIterator) nextBatch(
 	ctx context.Context, n int, bound []byte, shownItems map[string]bool,
 ) ([]Pin, [][]byte, error) {
-	// HiddenItems may remove all pins of a batch. That is not the end of the feed, so read the next
-	// batch then.
+	// HiddenItems may hide all pins of a batch. That is not the end of the feed, so the loop then
+	// reads another batch.
 	for {
 		pins := make([]Pin, 0, min(n, maxBatchAlloc))
 		sortKeys := make([][]byte, 0, min(n, maxBatchAlloc))
 		for len(pins) < n {
-			// Check the limit before reading the next pin. That pin may be below the floor, so
-			// reading it could open all outboxes for nothing.
+			// Check the limit before reading the next pin. The next pin may be below the floor of
+			// the inbox, so reading it could open all outboxes for nothing.
 			if w.remainingPins == 0 {
 				w.ended = true
 				break
@@ -172,8 +172,8 @@ func (w *feedIterator) nextBatch(
 			sortKeys = append(sortKeys, sortKey)
 		}
 
-		// The items of removed pins stay in shownItems. That does no harm, because HiddenItems
-		// decides by the item, and so removes all pins of these items.
+		// The items of the pins that removeHidden removes stay in shownItems. This does no harm:
+		// HiddenItems decides by the item, so the other pins of such an item are hidden, too.
 		pins, sortKeys, err := w.removeHidden(pins, sortKeys)
 		if err != nil {
 			return nil, nil, err
@@ -219,8 +219,8 @@ func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]b
 	return pins[:shown], sortKeys[:shown], nil
 }
 
-// collectItemsBetween adds to items the items of all pins that the feed now has from one sort key
-// to another, both included.
+// collectItemsBetween adds to items the items of all pins that the reader now sees and whose sort
+// keys are first, last or between the two. It does not call [Feed.HiddenItems].
 func (q *Queries) collectItemsBetween(
 	ctx context.Context, f *Feed, first, last []byte, items map[string]bool,
 ) (err error) {

@@ -10,25 +10,27 @@ import (
 )
 
 // History is what an import publishes: backfilled events, all of which come before the live events
-// in the order of facts. Late history is history that arrives after live events. So a pin keeps all
-// facts that late history may make matter, and its state is derived from them (package pinstore).
-// Once its history is closed, the pin ignores all history.
+// in the order of facts. Late history is history that arrives after live events. It can change what
+// the live events mean, so a pin keeps every fact that may matter then. The state of the pin is
+// derived from its facts (package pinstore). Once its history is closed, the pin ignores history.
 
 // pinUpdate is a pin while the fold of an event changes it. It has the facts about the pin, which
-// the fold changes, and what followed from them before the event. writePin compares the two.
+// the fold changes, and what followed from the facts before the event. writePin compares this with
+// what follows from the changed facts.
 type pinUpdate struct {
 	owner, id string
 	// row has the facts. It is empty if there is no row yet.
 	row pinstore.Row
-	// stateBefore is the state of the pin before the event.
+	// stateBefore is the state of the pin before the event. Its Creation is nil if the pin did not
+	// live.
 	stateBefore pinstore.State
-	// possibleBoardsBefore are the boards on which the pin was not before the event, but would have
-	// been if late history had said so. The deletion of such a board is a fact about the pin. The
-	// pin has a row for each of them (tagPossibleBoard), by which the deletion finds the pin.
+	// possibleBoardsBefore are the boards on which the pin was not before the event, but on which
+	// late history could have put it. The deletion of such a board is a fact about the pin. The pin
+	// has a row for each of these boards (tagPossibleBoard), by which the deletion finds the pin.
 	possibleBoardsBefore []string
-	// repinOwnersBefore are the owners of the pins that this pin repeats by any of its facts before
-	// the event. The pin has a row for each of them (tagRepinOf), by which the deletion of an owner
-	// finds the pin.
+	// repinOwnersBefore are the owners of all pins that any creation among the facts before the
+	// event repeats. The pin has a row for each of these owners (tagRepinOf), by which the deletion
+	// of the owner finds the pin.
 	repinOwnersBefore []string
 }
 
@@ -58,9 +60,9 @@ func decodePin(row []byte, id string) (pinstore.Row, error) {
 	return p, nil
 }
 
-// firstBoardDeletion returns the time of the first deletion of a board, or 0 if the board was never
-// deleted. Deletions after all backfills are closed are not recorded, because only backfills need
-// them.
+// firstBoardDeletion returns the time of the first recorded deletion of a board, or 0 if there is
+// none. deleteBoard records no deletion once all backfills are closed, because only backfills need
+// the time.
 func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
@@ -72,8 +74,8 @@ func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	return events.Micros(binary.BigEndian.Uint64(row)), nil
 }
 
-// otherPossibleBoards returns the boards on which a pin in state s is not, but would be if late
-// history said so.
+// otherPossibleBoards returns the boards on which a pin in state s is not, but on which late
+// history could put it.
 func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 	if r.HistoryClosed {
 		return nil
@@ -83,14 +85,15 @@ func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 	})
 }
 
-// createPin folds a pin_created. In every partition, it delivers the pin to the inboxes of readers.
-// At the home of the owner, it adds the creation to the facts of the pin.
+// createPin folds a pin_created. In every partition, it delivers a live creation to the inboxes of
+// readers; a backfilled one drops these inboxes. At the home of the owner, it adds the creation to
+// the facts of the pin.
 func (f *Inbox) createPin() error {
 	ev := f.ev
 
 	// All history comes before the deletion of a user, so a backfill about a deleted owner is void.
-	// If only the owner of the repeated pin was deleted, the pin is created without the name of
-	// that user.
+	// If only the owner of the repeated pin was deleted, the pin is created without that owner's
+	// id.
 	repinOwnerErased := false
 	if ev.Backfill {
 		if erased, err := f.graph.IsErased(*ev, f.batch, ev.User); err != nil || erased {
@@ -141,10 +144,10 @@ func (f *Inbox) createPin() error {
 	}
 	p.row.History = creation
 
-	// The board may have been deleted before this backfill arrived. The deletion ended the pin,
-	// unless a live event had moved the pin to another board before. Only the first deletion must
-	// be added. A later one matters only if a live fact had put the pin on the board again, and
-	// then it is among the facts of the pin already.
+	// The board may have been deleted before this backfill arrived. Such a deletion ended the pin,
+	// unless a live event had moved the pin to another board before. Add only the first deletion.
+	// A later one matters only if a live fact had put the pin on the board again, and in that case
+	// deleteBoard has added the later one to the facts already.
 	deleted, err := f.firstBoardDeletion(ev.User, ev.Board)
 	if err != nil {
 		return err
@@ -175,8 +178,8 @@ func (f *Inbox) movePin() error {
 		return err
 	}
 
-	// A pin that does not live cannot be moved. But if late history may still say that the pin
-	// lived at the time of the move, the move must be kept.
+	// A pin that does not live cannot be moved. But late history may still say that the pin lived
+	// at the time of the move. So ignore the move only if the history of the pin is closed.
 	if p.row.HistoryClosed && p.stateBefore.Creation == nil {
 		return nil
 	}
@@ -185,15 +188,15 @@ func (f *Inbox) movePin() error {
 }
 
 // editPin folds a pin_edited, which replaces the attributes of a pin. No outbox or inbox depends on
-// the attributes. So the event only goes to the home of the owner.
+// the attributes, so the event goes only to the home of the owner.
 func (f *Inbox) editPin() error {
 	p, err := f.readPin(f.ev.User, f.ev.Pin)
 	if err != nil {
 		return err
 	}
 
-	// A pin that does not live cannot be edited. But if late history may still say that the pin
-	// lived at the time of the edit, the edit must be kept.
+	// A pin that does not live cannot be edited. But late history may still say that the pin lived
+	// at the time of the edit. So ignore the edit only if no history of the pin can arrive.
 	if p.stateBefore.Creation == nil && (p.row.HistoryClosed || f.batch.BackfillsClosed()) {
 		return nil
 	}
@@ -208,14 +211,14 @@ func (f *Inbox) deletePin() error {
 		return err
 	}
 
-	// All history comes before this event, so it cannot make the pin live again.
+	// All history comes before this event, so late history cannot make the pin live again.
 	p.row.CloseHistory(pinstore.State{}, f.ev.Time)
 	return f.writePin(p)
 }
 
-// deleteBoard folds a board_deleted, in steps ([projections.Batch.Step]): it adds the deletion to
-// the facts of the pins on the board, which ends these pins, and of the pins that late history may
-// still put on the board.
+// deleteBoard folds a board_deleted, in steps ([projections.Batch.Step]). It adds the deletion to
+// the facts of the pins on the board, which ends these pins. It also adds the deletion to the facts
+// of the pins that late history may still put on the board.
 func (f *Inbox) deleteBoard() error {
 	owner := f.ev.User
 	board := f.ev.Board
@@ -226,8 +229,9 @@ func (f *Inbox) deleteBoard() error {
 		return nil
 	}
 
-	// EraseRows needs addDeletion to delete the row by which it has found the pin. writePin does
-	// so, because after the deletion the pin is neither on the board nor possibly there.
+	// EraseRows requires addDeletion to delete the row by which EraseRows has found the pin.
+	// writePin deletes this row: after the deletion, the pin is not on the board, and late history
+	// cannot put it there.
 	addDeletion := func(id string) error {
 		p, err := f.readPin(owner, id)
 		if err != nil {
@@ -252,7 +256,7 @@ func (f *Inbox) deleteBoard() error {
 		return err
 	}
 
-	// Pins that late history may put on the board are found by these rows.
+	// Pins that late history may put on the board are found by the rows of possible boards.
 	err = f.batch.EraseRows(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
@@ -264,8 +268,8 @@ func (f *Inbox) deleteBoard() error {
 		return err
 	}
 
-	// Late history may also bring pins of which no row leads to the board yet. createPin adds the
-	// deletion to their facts, so keep the time of the first one.
+	// Late history may also create pins on the board that no row names yet. createPin adds the
+	// first deletion of the board to the facts of such a pin, so keep the time of this deletion.
 	f.key = projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board)
 	known, err := f.hasRow(f.key)
 	if err != nil || known {
@@ -282,8 +286,8 @@ func (f *Inbox) deleteBoard() error {
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
 
-	// Some facts are kept only for late history. Drop them if no history can matter any more, or if
-	// the pin has too many facts.
+	// Some facts are kept only for late history. Drop them if no history can matter any more. Also
+	// drop them if the pin has too many facts; the pin then ignores history.
 	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
@@ -295,7 +299,8 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 	}
 
 	// The row of a pin that does not live, and whose history is closed, has a single use: it keeps
-	// late history from making the pin live. Once all backfills are closed, no history arrives.
+	// late history from making the pin live. Once all backfills are closed, no history arrives, so
+	// the row is deleted.
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	if after.Creation == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
@@ -306,8 +311,8 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 	return nil
 }
 
-// writePossibleBoards adapts the rows by which the deletion of a board finds this pin if the pin is
-// not on the board, but late history may say so.
+// writePossibleBoards updates the rows by which the deletion of a board finds this pin if the pin
+// is not on the board, but late history may put it there.
 func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	boardsAfter := otherPossibleBoards(&p.row, after)
 	for _, board := range p.possibleBoardsBefore {
@@ -324,7 +329,7 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	}
 }
 
-// writeRepinOwners adapts the rows by which the deletion of a user finds this pin if it repeats a
+// writeRepinOwners updates the rows by which the deletion of a user finds this pin if it repeats a
 // pin of that user.
 func (f *Inbox) writeRepinOwners(p *pinUpdate) {
 	ownersAfter := p.row.RepinOwners()
@@ -354,7 +359,7 @@ func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 		return nil
 	}
 
-	// Pages of later views must not use what is cached of the outboxes of the owner.
+	// Views that show this event must not use what is cached of the owner's outboxes.
 	f.invalidateOutboxes(p.owner)
 
 	if lived {

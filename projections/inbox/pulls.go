@@ -11,13 +11,13 @@ import (
 
 // An owner is pulled in a partition if too many users of the partition follow the owner or boards
 // of the owner (regions.go). The owner's pins are then not pushed to the inboxes of these users.
-// Instead, each of them has pull rows, which say that the pages of the user merge an outbox with
-// the inbox. A reader who follows the owner explicitly has one pull row, which names the owner. A
-// reader who follows only boards of the owner has one pull row for each of these boards.
+// Instead, each of these users has pull rows. A pull row names an outbox, which the pages of the
+// user merge with the inbox. A reader who follows the owner explicitly has one pull row, which
+// names the owner. A reader who follows only boards of the owner has one pull row for each board.
 //
-// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads
-// to the pin. If the reader does not follow an owner or board, no pull row names it, except between
-// the steps of an event that is folded in steps ([projections.Batch.Step]).
+// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row names
+// an outbox with the pin. A pull row names only an owner or board that the reader follows, except
+// between the steps of an event that is folded in steps ([projections.Batch.Step]).
 
 // pullKey appends the key of a pull row: for an owner, or for one board of the owner if board is
 // not nil.
@@ -68,15 +68,15 @@ func (f *Inbox) setPullRow(reader, owner string, board *string, present bool) {
 }
 
 // setPullRowsOfUser writes all pull rows of a user for an owner, or deletes them if present is
-// false. The user is given by the user's row in the region of the owner.
+// false. r is the user's row in the region of the owner.
 func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool) error {
 	reader, _, err := events.CutID(r.Key)
 	if err != nil {
 		return err
 	}
 
-	// The inbox lacks the pins that were not pushed while the owner was pulled. Nothing need be
-	// done in the other case, because the inbox may have pins to which a pull row leads.
+	// If the owner ceases to be pulled, the inbox lacks the pins that were not pushed until now. If
+	// the owner begins to be pulled, the inbox can stay: it may have pins of a pulled outbox.
 	if !present {
 		f.dropInbox(r.Key)
 	}
@@ -92,7 +92,8 @@ func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool)
 }
 
 // eachFollowedBoard calls do with the boards of an owner that a reader follows. It collects the
-// boards first, so do may write to the batch, which is not allowed during an iteration.
+// boards before it calls do, so that do may write to the batch. No fold may write to the batch
+// while it iterates over rows.
 func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) error) error {
 	var boards []string
 	err := f.queries.EachFollowedBoardOf(reader, owner, func(board string) error {
@@ -111,9 +112,11 @@ func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) er
 	return nil
 }
 
-// applyRelationChange adapts pull rows and inboxes to a change of the relation of a reader to an
-// owner. The embedded graph calls it after it has written the change: the reader began or ceased to
-// follow the owner or boards of the owner, or the relation was deleted.
+// applyRelationChange updates pull rows and inboxes after a change of a reader's relation to an
+// owner: the reader began or ceased to follow the owner or boards of the owner, or the relation was
+// deleted. The embedded graph calls applyRelationChange after it has written the change, and after
+// a crash may call it again with the same change. applyRelationChange must not call
+// [projections.Batch.Step] ([graph.Graph.Observe]).
 func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 	if err := f.updatePullRows(&c); err != nil {
 		return err
@@ -125,27 +128,28 @@ func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 		begins = begins || board.FollowsAfter
 	}
 
-	// The inbox of a reader who begins to follow lacks pins that were created before. And no inbox
-	// may keep sort keys of an erased user (I12), whose relations all end with NoFacts set.
+	// The inbox of a reader who begins to follow lacks pins that were created before. Also, no
+	// inbox may keep sort keys of an erased user (I12), and every relation of an erased user ends
+	// with NoFacts set.
 	if begins || c.NoFacts {
 		f.dropInbox(events.AppendID(nil, c.Follower))
 	}
 
-	// If the owner is being erased, eraseUser deletes the rows that say where the owner is pulled,
-	// after the relations have ended.
+	// If the owner is being erased, do nothing here: once all relations have ended, eraseUser
+	// deletes the rows that say where the owner is pulled.
 	if f.ev.Kind == events.UserDeleted && f.ev.User == c.Owner {
 		return nil
 	}
 	return f.updatePulledOwner(c.Follower, c.Owner, begins)
 }
 
-// updatePullRows adapts the pull rows of a reader for an owner to a change of the relation.
+// updatePullRows updates the pull rows of a reader for an owner after a change of the relation.
 func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 	switch {
 	case c.FollowsAfter && !c.FollowedBefore:
 		// The explicit follow begins. Until now, the reader followed at most boards of the owner.
-		// The pull row that names the owner replaces those that name boards. pullKey without a
-		// board is the prefix of all of them.
+		// The pull row that names the owner replaces the rows that name boards. pullKey without a
+		// board is the prefix of all these rows.
 		relation, err := f.queries.Visibility(c.Follower, c.Owner)
 		if err != nil {
 			return err
@@ -158,8 +162,8 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 		return f.addPullRowIfPulled(c.Follower, c.Owner, nil)
 
 	case c.FollowsAfter:
-		// The explicit follow goes on. Whether the owner is pushed or pulled, this covers the pins
-		// of all boards of the owner, and pages leave out those of excluded boards.
+		// The explicit follow goes on. The pushes or the pull row of the owner cover the pins of
+		// all boards of the owner, and pages leave out the pins of excluded boards.
 		return nil
 
 	case c.FollowedBefore:
@@ -184,9 +188,9 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 	return nil
 }
 
-// deletePullRows deletes the pull rows with a prefix. It does so in one step, unlike
-// [Inbox.deleteRows]: after a crash between two steps, the graph would find the follow in its rows
-// and not report the change again, so the pull row of the owner would never be written.
+// deletePullRows deletes the pull rows with a prefix. Unlike [Inbox.deleteRows], it never calls
+// [projections.Batch.Step]. After a crash between two steps, the graph would find the follow in its
+// rows and not report the change again, so the pull row of the owner would never be written.
 func (f *Inbox) deletePullRows(prefix []byte) error {
 	var keys keylist.List // nothing may be written while the iterator is open
 	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
@@ -206,8 +210,8 @@ func (f *Inbox) deletePullRows(prefix []byte) error {
 func (w *feedIterator) pulledOutboxes() (streams []*stream, err error) {
 	prefix := projections.AppendKey(nil, tagPull, w.feed.Reader)
 
-	// Use the iterator of the merge, which saves another one. The merge has not started, and moves
-	// the iterator to a key before each use.
+	// Use the iterator of the merge, which saves another one. This does not disturb the merge,
+	// because the merge seeks to a key each time before it reads rows.
 	rows := w.merge.rows
 	for ok := rows.SeekGE(prefix); ok && bytes.HasPrefix(rows.Key(), prefix); ok = rows.Next() {
 		owner, board, err := cutPullKey(rows.Key()[len(prefix):])

@@ -42,8 +42,8 @@ type Pin struct {
 	// Board is the board of the owner that the pin is on.
 	Board string
 	Item  string
-	// Repin is set if the pin repeats another pin, which RepinOwner and RepinPin name. They are
-	// empty if the owner of that other pin was deleted.
+	// Repin is set if the pin repeats another pin, which RepinOwner and RepinPin name. Both names
+	// are empty if the owner of that other pin was deleted.
 	Repin                bool
 	RepinOwner, RepinPin string
 	// Attributes are those of the last event that edited the pin since its creation or, if there
@@ -54,13 +54,13 @@ type Pin struct {
 	// Edited is the time of the last event that edited the pin since its creation, or 0 if there
 	// was none.
 	Edited events.Micros
-	// Score is the heat of the item. It is 0 except in the order Trending.
+	// Score is the heat of the item. It is 0 in the order Newest, and if the item has no score.
 	Score int64
 }
 
-// PageCursor says where a list continues after a page. It is opaque to callers. It has the last
-// entry of the page, and what else the following pages of the session need. It has no offset, so it
-// stays valid when pins are added or deleted (I9).
+// PageCursor says where a list continues after a page. It is opaque to callers. It names the last
+// entry of the page, and has what else the following pages of the session need. It has no offset,
+// so it stays valid when pins are added or deleted (I9).
 type PageCursor []byte
 
 // Feed says whose feed to read, and how.
@@ -75,24 +75,24 @@ type Feed struct {
 	OnePerItem bool
 	// Only shows only the pins of owners whom the reader follows with this setting:
 	// [events.SettingNotify] or [events.SettingFavorite]. If there are more than
-	// [MaxSelectedOwners], Only selects those for whose follows the reader changed the settings
-	// last. IncludeOwn adds the reader's own pins. The feed with SettingNotify is that of the
-	// bell, and also leaves out re-pins. 0 shows the pins of all owners whom the reader follows.
+	// [MaxSelectedOwners], Only selects those whose settings the reader changed most recently.
+	// IncludeOwn adds the reader's own pins. A feed with SettingNotify also leaves out re-pins. 0
+	// shows the pins of all owners whom the reader follows.
 	Only events.FollowSettings
 	// NewerThan is the [Page.Top] of an earlier page. Only pins that are newer than the position of
 	// that page are shown. nil shows all pins. NewerThan is valid in the order Newest only.
 	NewerThan PageCursor
 	// UnreadOnly shows only pins that are newer than the reader's read marker, or all pins if there
-	// is none ([Queries.unreadMarker]). It is valid in the order Newest only, and not together with
-	// NewerThan.
+	// is no marker ([Queries.unreadMarker]). The order Trending ignores UnreadOnly. The caller must
+	// not set UnreadOnly together with NewerThan.
 	UnreadOnly bool
-	// Heat has the scores for the order Trending.
+	// Heat has the scores for the order Trending. The order Newest does not use it.
 	Heat Heat
-	// MaxRanked is how many of the newest pins the order Trending ranks. It shows no others. Pins
-	// that HiddenItems or OnePerItem leave out count, too.
+	// MaxRanked is how many of the newest pins the order Trending reads and ranks. It shows no
+	// other pins. Pins that HiddenItems or OnePerItem leave out count, too.
 	MaxRanked int
 	// HiddenItems reports for each of the given items whether its pins are to be left out: hide[i]
-	// is the answer for items[i]. A nil function or a nil result leaves out none.
+	// is the answer for items[i]. A nil function or a nil result leaves out no pins.
 	HiddenItems func(items []string) (hide []bool, err error)
 }
 
@@ -105,16 +105,16 @@ type Page struct {
 	Pins []Pin
 	// Next is the cursor of the next page. It is nil on the last page, and only there.
 	Next PageCursor
-	// Top marks the top of the feed at the position of this page. As [Feed.NewerThan] it selects
-	// the pins that are newer. It is set in the order Newest only.
+	// Top marks the top of the feed at the position of this page. A caller passes it as
+	// [Feed.NewerThan] to read only newer pins. It is set in the order Newest only.
 	Top PageCursor
 	// ReadMarker is the time up to which the reader has read the feed, or 0 if the reader has no
 	// read marker.
 	ReadMarker events.Micros
-	// OutboxesOpened is how many outboxes were opened for the page, without those that were opened
-	// only to find the items that earlier pages have shown ([Feed.OnePerItem]). It is 0 if the
-	// inbox in memory had all pins of the page, the reader has no pull rows, and the feed does not
-	// have IncludeOwn, for which the reader's own outbox is opened.
+	// OutboxesOpened is how many outboxes were opened for the page. It does not count those that
+	// were opened only to find the items that earlier pages have shown ([Feed.OnePerItem]). It is 0
+	// if the inbox in memory had all pins of the page, the reader has no pull rows, and IncludeOwn
+	// is not set. IncludeOwn opens the reader's own outbox.
 	OutboxesOpened int
 }
 
@@ -129,13 +129,14 @@ type Queries struct {
 	state State
 	// graph answers questions about relations. It may use a cache.
 	graph *graph.Queries
-	// scratch is memory for keys, reused by each read.
+	// scratch is memory for keys. The next read overwrites it.
 	scratch []byte
 	// cache has the inboxes and outboxes that the store keeps in memory. It is nil if there is no
 	// such cache.
 	cache *inboxcache.Cache
 	// version is the version of the view ([projections.View.Version]). It tells the cache which
-	// events the view shows, and so whether an inbox or outbox can be read for the view.
+	// events the view shows, and so whether the view can use a cached inbox or outbox. It is not
+	// used without a cache.
 	version uint64
 	// remoteLookup answers for partitions that are not in the state. It is nil if the state has all
 	// partitions.
@@ -144,8 +145,9 @@ type Queries struct {
 
 // RemoteLookup answers questions of queries about owners whose rows are not in the state. If it
 // does not know an answer, it records the question and reports that the answer is unknown. The
-// query goes on without the answer, and its result is discarded. The caller then fetches the
-// answers to all recorded questions from other nodes, and runs the query again.
+// query goes on without the answer, to record further questions. The caller of the query must then
+// discard the result, fetch the answers to all recorded questions from other nodes, and run the
+// query again.
 type RemoteLookup interface {
 	projections.RemoteLookup
 	// Pin returns a pin, or nil if it does not live. known is false if the answer is unknown.
@@ -160,8 +162,8 @@ type RemoteLookup interface {
 func Query(r State) *Queries { return &Queries{state: r, graph: graph.NewQueries(r)} }
 
 // CachedQuery returns queries over a view that also use what the store keeps in memory: whom
-// readers follow, the newest pins of outboxes, and inboxes. They give the same answers as those of
-// [Query].
+// readers follow, the newest pins of outboxes, inboxes, and hidden items. The answers are the same
+// as those of the queries that [Query] returns.
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{state: v, graph: graph.NewCachedQueries(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
@@ -171,7 +173,8 @@ func CachedQuery(v *projections.View) *Queries {
 	return q
 }
 
-// WithRemote sets the lookup for what is not in the state, and returns the queries.
+// WithRemote sets the lookup for partitions that are not in the state, and returns q. A nil lookup
+// means that the state has all partitions.
 func (q *Queries) WithRemote(e RemoteLookup) *Queries {
 	q.remoteLookup = e
 	return q
@@ -182,8 +185,8 @@ func (q *Queries) isRemote(owner string) bool {
 	return q.remoteLookup != nil && !q.remoteLookup.Holds(owner)
 }
 
-// isIncomplete reports whether an answer of another node was missing so far. If so, the result of
-// the query will be discarded.
+// isIncomplete reports whether the query has lacked an answer of another node so far. If it has,
+// the caller will discard the result of the query.
 func (q *Queries) isIncomplete() bool {
 	return q.remoteLookup != nil && q.remoteLookup.Unresolved()
 }
@@ -192,9 +195,10 @@ func (q *Queries) isIncomplete() bool {
 // page before; nil means the first page. A page has at least one pin unless the feed has ended.
 // Feed returns [ErrExpired] and [ErrPageCursor] for cursors that it cannot use.
 //
-// In the order Newest, Feed reads a row for each pin of the page, and outboxes: as long as the
-// reader's inbox in memory has the pins, only those that pull rows name, and then each outbox that
-// the reader follows. In the order Trending, it does so for all pins that are ranked.
+// In the order Newest, Feed reads a row for each pin of the page. It also reads outboxes: only
+// those that pull rows name, as long as the reader's inbox in memory has the other pins, and after
+// that each outbox that the reader follows. In the order Trending, Feed reads the same for all pins
+// that are ranked, and not only for those of the page.
 func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
 	if f.Order == Trending {
 		return q.readTrending(ctx, &f, after, n)
@@ -202,8 +206,8 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 	return q.readNewest(ctx, &f, after, n)
 }
 
-// FirstMuteEnd returns the earliest time at which one of the reader's mutes will end. It is 0 if no
-// mute that holds at the state has an end.
+// FirstMuteEnd returns the earliest time at which one of the reader's mutes will end. It returns 0
+// if none of the mutes that hold at the position of the state has an end.
 func (q *Queries) FirstMuteEnd(reader string) (events.Micros, error) {
 	return graph.NewQueries(q.state).FirstMuteEnd(reader)
 }
@@ -285,8 +289,8 @@ func (q *Queries) Pins(
 		if err != nil {
 			return nil, nil, err
 		}
-		// No key lies between last and last with a zero byte behind it, so the page begins right
-		// after the last entry.
+		// No key lies between last and last with a zero byte appended, so the page begins right
+		// after the last entry of the page before.
 		from = append(bytes.Clone(last), 0)
 	}
 
@@ -295,17 +299,17 @@ func (q *Queries) Pins(
 		return pins, nil, err
 	}
 
-	// The cursor names the last entry of this page. The first entry of the next page may be deleted
-	// before that page is read.
+	// The cursor names the last entry of this page. If it named the first entry of the next page,
+	// as more does, the next page would lack a pin that is backfilled between the two.
 	last := &pins[len(pins)-1]
 	next = appendNewestFirst(PageCursor{cursorPins}, last.Created)
 	return pins, events.AppendID(next, last.ID), nil
 }
 
 // Outbox returns at most n pins of the outbox of an owner or, if board is not nil, of the outbox of
-// one of the owner's boards, newest first. from is the time and the pin id in the key of the row to
-// begin with, or nil to begin with the newest pin. next is the from of the following pins, or nil
-// if there are none. The rows of the owner must be in the state.
+// one of the owner's boards, newest first. from is what follows the prefix of the outbox in the key
+// to begin at, a time and a pin id; nil begins with the newest pin. next is the from of the pins
+// that follow, or nil if there are none. The rows of the owner must be in the state.
 func (q *Queries) Outbox(
 	ctx context.Context, owner string, board *string, from []byte, n int,
 ) (pins []Pin, next []byte, err error) {
@@ -334,8 +338,8 @@ func (q *Queries) Outbox(
 			return nil, nil, err
 		}
 
-		// The row of a pin and its rows in outboxes are written together, so a row in an outbox
-		// without its pin is corruption.
+		// The fold writes the row of a pin and the rows of the pin in outboxes together. So an
+		// outbox row whose pin does not live is corruption.
 		if p == nil || p.Created != created {
 			return nil, nil, errRow("outbox of a pin that does not live", it.Key())
 		}
@@ -345,7 +349,7 @@ func (q *Queries) Outbox(
 }
 
 // MaxHiddenItems is how many items a user may hide. The service checks this limit before it
-// publishes events. The fold does not check it.
+// publishes events. The fold does not check the limit.
 const MaxHiddenItems = hiddenitems.Max
 
 // Hiding returns how many items a user hides, and whether the given item is one of them. It reads

@@ -12,50 +12,53 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// The regions of an owner and of a board (package graph) list, by partition, the users whom a post
-// concerns. One scan of a region serves all partitions that the store holds. An owner is pulled in
-// a partition where more than [Settings.Threshold] users follow the owner or a board of the owner:
-// all of these users have pull rows (pulls.go), and posts skip the partition. Each partition
-// decides by its own part of the region (I13).
+// The region of an owner or of a board (package graph) lists, sorted by partition, the users with a
+// relation to the owner or the board. One scan of a region covers all partitions that the store
+// holds. An owner is pulled in a partition where more than [Settings.Threshold] users follow the
+// owner or a board of the owner: all of these users have pull rows (pulls.go), and new pins are not
+// pushed in the partition. Each partition decides by its own part of the region (I13).
 //
-// Nothing counts followers. To find out whether an owner has become too large for a partition, the
-// fold counts the users in the region after some of the new relations only, chosen at random: on
-// average, half as many new relations as the threshold come between two counts. After every
-// relation that ends, it checks at once whether the owner has become small again.
+// No row counts the followers in a partition. To find out whether an owner has passed the
+// threshold, the fold counts the users in the region, but only after some new relations, which a
+// hash chooses: on average, after one of every Threshold/2. So an owner may pass the threshold some
+// time before the owner is pulled. After every relation that ends, the fold checks at once whether
+// a pulled owner has no more than Threshold/2 users in the partition, and is to be pushed again.
 //
-// Invariant: where an owner is pulled, more than half of the threshold are concerned. So a scan
-// that finds fewer users in a partition need not read whether the owner is pulled there.
+// Invariant: where an owner is pulled, more than Threshold/2 users of the partition follow the
+// owner or a board of the owner. So a scan of the owner's region that finds no more than that in a
+// partition need not read whether the owner is pulled there.
 
 // pulledOwnerKey appends the key of the row that says that an owner is pulled in a partition.
 func pulledOwnerKey(dst []byte, owner string, partition uint8) []byte {
 	return append(projections.AppendKey(dst, tagPulledOwner, owner), partition)
 }
 
-// isConcerned reports whether posts of the owner of a region, or moves of the owner's pins, may
-// concern a user of the region.
+// isConcerned reports whether a user of a region follows the owner or the board of the region, or
+// any board of the owner. Only then may the owner's pins be in the user's feed.
 func isConcerned(r graph.RegionRow) bool { return r.Follows || r.BoardsOnly }
 
-// regionScan goes over the users in regions of an owner and of boards of the owner. It skips
-// partitions where the owner is pulled.
+// regionScan visits the users in the regions of an owner and of the owner's boards. It skips
+// partitions where the owner is pulled. A scan of a board's region alone may miss that the owner is
+// pulled, so its caller must only drop inboxes there, which is needless then, but harmless.
 type regionScan struct {
 	inbox *Inbox
 	owner string
-	// pulledPartitions are the partitions where the owner is pulled. They are read only once the
-	// scan finds a partition with so many users that the owner may be pulled there, because most
-	// owners are small. pulledRead is set then.
+	// pulledPartitions are the partitions where the owner is pulled. Most owners have few followers
+	// and are pulled nowhere. So the scan reads pulledPartitions, and sets pulledRead, only once it
+	// finds a partition with so many users that the owner may be pulled there.
 	pulledPartitions events.Partitions
 	pulledRead       bool
-	// foundBoardRelation is set once the scan has found a user who follows or excludes boards of
-	// the owner.
+	// foundBoardRelation is set once the scan has found a user who follows boards of the owner, but
+	// not the owner.
 	foundBoardRelation bool
 }
 
-// usersPerStep is how many users are read ahead before posts are delivered to them. After them, the
-// fold of a large event may be cut.
+// usersPerStep is how many users readPartitions collects before it stops at the end of a partition.
+// After these users, the fold of a large event may be committed ([projections.Batch.Step]).
 const usersPerStep = 256
 
-// eachConcerned calls do with all users of a region whom posts concern. It may cut the event
-// between chunks of users.
+// eachConcerned calls do with all users of the region with this prefix for whom isConcerned holds.
+// It calls [projections.Batch.Step] between chunks of users, while no iterator is open.
 func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) error {
 	users := &s.inbox.regionUsers
 	for from := prefix; from != nil; {
@@ -66,7 +69,7 @@ func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) erro
 		}
 
 		// readPartitions collects the first users of a partition before it knows that the owner is
-		// pulled there.
+		// pulled there, so skip such users here. This works because a chunk has whole partitions.
 		for i := range users.len() {
 			if !s.pulledPartitions.Has(users.partitionAt(i)) {
 				do(users.at(i))
@@ -83,8 +86,9 @@ func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) erro
 	return nil
 }
 
-// readPartitions collects the users of at least one whole partition, from a key on. It returns the
-// key where the rest begins, or nil if there is none.
+// readPartitions collects the users of whole partitions, beginning at the key from. It stops after
+// the partition with which users has at least usersPerStep entries. It returns the key at which the
+// rest of the region begins, or nil if there is none.
 func (s *regionScan) readPartitions(prefix, from []byte, users *regionUserList) (rest []byte, err error) {
 	it := s.inbox.batch.Iter(from, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
@@ -133,8 +137,8 @@ func (s *regionScan) readPartitions(prefix, from []byte, users *regionUserList) 
 	return nil, nil
 }
 
-// nextPushedPartition returns the first partition, from one on, where the owner is not pulled, or
-// [events.NumPartitions] if there is none.
+// nextPushedPartition returns the first partition at or after the given one in which the owner is
+// not pulled, or [events.NumPartitions] if there is none.
 func (s *regionScan) nextPushedPartition(partition int) int {
 	for partition < events.NumPartitions && s.pulledPartitions.Has(uint8(partition)) {
 		partition++
@@ -155,17 +159,18 @@ func (s *regionScan) readPulledPartitions() error {
 	return it.Close()
 }
 
-// updatePulledOwner decides whether an owner is pulled in the partition of a user whose relation to
-// the owner has begun (grows) or ended. If that changes, it writes or deletes the pull rows of all
-// users of the partition whom the owner's posts concern.
+// updatePulledOwner decides whether an owner is pulled in the partition of a user. With grows, the
+// user began to follow the owner or a board of the owner, and the owner may become pulled. Without
+// grows, a follow or the relation ended, and the owner may cease to be pulled. If so, it writes or
+// deletes the pull rows of all users of the partition who follow the owner or boards of the owner.
 func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	limit := f.settings.Threshold
 	if limit < 0 { // everything is pushed
 		return nil
 	}
 
-	// Counting after every new relation would cost a scan each time. Whether this event is one of
-	// those that count depends on its place in the log alone, and not on ids, because an erasure
+	// Counting after every new relation would cost a scan each time. Whether to count after this
+	// event depends only on the event's place in the log, and not on ids, because an erasure
 	// renames users.
 	if grows && f.eventHash()%uint64(max(1, limit/2)) != 0 {
 		return nil
@@ -177,7 +182,8 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 		return err
 	}
 
-	// An owner who has shrunk needs to be counted only up to the point that keeps the owner pulled.
+	// After a follow has ended, stop counting at the first user above limit/2: the owner then stays
+	// pulled, and the exact number does not matter.
 	prefix := append(graph.RegionPrefix(nil, owner), partition)
 	users := &f.regionUsers
 	users.reset()
@@ -196,8 +202,8 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 		return err
 	}
 
-	// The two limits differ, so that an owner at the limit is not switched back and forth by every
-	// follow and unfollow.
+	// The limits for pulling and for pushing again differ. Otherwise each follow and unfollow could
+	// switch an owner whose number of followers is near the limit.
 	if n := int64(users.len()); grows && n <= limit || !grows && n > limit/2 {
 		return nil
 	}
@@ -216,8 +222,8 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	return nil
 }
 
-// eventHash returns a random number that depends only on the event's place in the log. A live fold
-// and a build get the same one (I4).
+// eventHash returns a pseudorandom number that depends only on the event's place in the log. So a
+// live fold and the build of a generation get the same number (I4).
 func (f *Inbox) eventHash() uint64 {
 	var place [10]byte
 	binary.BigEndian.PutUint64(place[:8], f.ev.Seq)

@@ -11,8 +11,8 @@ import (
 type Heat struct {
 	// At is the position of the view.
 	At events.Cursor
-	// Scores returns the scores as they were at a position, given by its sequence, which must not
-	// be after that of At. The caller must close them.
+	// Scores returns the scores as they were at the position with the sequence seq, which must not
+	// be after that of At. The caller must close the scores.
 	Scores func(seq uint64) Scores
 }
 
@@ -24,13 +24,13 @@ type Scores interface {
 }
 
 // readTrending reads a page of a feed in the order Trending. A session is the sequence of pages
-// that a caller reads with the cursors of the pages before. All its pages leave out pins that are
-// newer than the beginning of the session, and use the scores of that time, whatever is played
-// meanwhile. So every pin keeps its place throughout the session (I9). Each page decides anew which
-// pins live and are visible.
+// that a caller reads with the cursors of the pages before. All pages of a session leave out pins
+// that are newer than the beginning of the session, and use the scores of that time, whatever is
+// played meanwhile. So every pin keeps its place throughout the session (I9). Each page decides
+// anew which pins live and are visible.
 //
-// Each page reads and ranks the newest [Feed.MaxRanked] of these pins, and returns the n that come
-// first after the page cursor.
+// Each page reads and ranks the newest [Feed.MaxRanked] of the remaining pins, and returns the n
+// that come first after the page cursor.
 func (q *Queries) readTrending(
 	ctx context.Context, f *Feed, after PageCursor, n int,
 ) (page Page, err error) {
@@ -43,8 +43,8 @@ func (q *Queries) readTrending(
 		return page, err
 	}
 
-	// If newer pins than the session were ranked, new pins would push others out of the MaxRanked
-	// newest between two pages (I9).
+	// Begin at the time of the session. Otherwise a pin that is created between two pages would
+	// push an older one out of the newest MaxRanked pins (I9).
 	it, err := q.newFeedIterator(ctx, f, appendNewestFirst(nil, session.time))
 	if err != nil {
 		return page, err
@@ -54,7 +54,7 @@ func (q *Queries) readTrending(
 			err = closeErr
 		}
 	}()
-	it.remainingPins = f.MaxRanked // the iterator then ends after so many pins
+	it.remainingPins = f.MaxRanked // nextBatch sets it.ended after so many pins
 
 	if page.ReadMarker, err = readMarker(q.state, f.Reader); err != nil {
 		return page, err
@@ -67,7 +67,7 @@ func (q *Queries) readTrending(
 		}
 	}()
 
-	// One pin more than the page needs reports whether there is a next page.
+	// Keep one pin more than the page needs, to know whether there is a next page.
 	best := topPins{limit: n + 1}
 
 	// With OnePerItem, the newest pin of each item is ranked. Each page ranks all pins again, so
@@ -86,7 +86,7 @@ func (q *Queries) readTrending(
 			}
 			pins[i].Score = key.score
 
-			// Earlier pages have shown the pins up to last.
+			// Earlier pages have shown the pins up to and including last.
 			if last == nil || last.before(&key) {
 				best.add(rankedPin{pins[i], key})
 			}
@@ -106,7 +106,7 @@ func (q *Queries) readTrending(
 }
 
 // trendingSession returns the session to which a page belongs, and the place of the last entry of
-// the page before. Without a page cursor it begins a session, and last is nil.
+// the page before. If after is nil, it begins a session, and last is nil.
 func (q *Queries) trendingSession(
 	f *Feed, after PageCursor,
 ) (session heatSession, last *trendingKey, err error) {
@@ -124,14 +124,14 @@ func (q *Queries) trendingSession(
 	if err != nil {
 		return session, nil, err
 	}
-	// The session of a genuine cursor began at or before the positions of both views, because the
-	// caller opens the views at positions that contain it.
+	// The caller must open both views at positions that contain the page before, and so the
+	// beginning of its session. A cursor with a later session was not returned by such a page.
 	if session.seq > oldest.Seq {
 		return session, nil, ErrPageCursor
 	}
 
-	// Take the later of the two times: the counters store drops old scores as its own log time
-	// advances, and an early end of the session is better than wrong scores.
+	// Take the later of the two log times. The counters store drops old scores as its log time
+	// advances, and ending the session early is better than using wrong scores.
 	now := max(q.state.Cursor().LastTime, f.Heat.At.LastTime)
 	if now-session.time > SessionLifetime {
 		return session, nil, ErrExpired
@@ -149,14 +149,15 @@ type rankedPin struct {
 	key trendingKey
 }
 
-// topPins keeps those of the added pins that come first in the order Trending, up to a limit. It is
-// a heap with the last of the kept pins on top. A pin that comes before the pin on top replaces it.
+// topPins keeps, of the pins that were added, the first ones in the order Trending, up to limit. It
+// is a heap with the last of the kept pins on top. Once limit pins are kept, a new pin that comes
+// before the pin on top replaces the pin on top.
 type topPins struct {
 	limit int
 	pins  []rankedPin
 }
 
-// add adds a pin, if it is among the first so far.
+// add keeps a pin if it is among the first limit pins that were added so far.
 func (h *topPins) add(p rankedPin) {
 	if len(h.pins) < h.limit {
 		heap.Push(h, p)
@@ -181,8 +182,8 @@ func (h *topPins) takeSorted() []rankedPin {
 // Len is part of heap.Interface.
 func (h *topPins) Len() int { return len(h.pins) }
 
-// Less is part of heap.Interface. It is reversed, because heap.Interface puts the least element on
-// top, and that must be the pin that comes last.
+// Less is part of heap.Interface. It is reversed: package heap puts the least element on top, and
+// the element on top must be the pin that comes last.
 func (h *topPins) Less(i, j int) bool { return h.pins[j].key.before(&h.pins[i].key) }
 
 // Swap is part of heap.Interface.

@@ -11,50 +11,50 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// seenFilter leaves out of one page of a feed what the reader has seen. It asks the seen store the
-// same question as FilterSeen.
+// seenFilter leaves out of one page of a feed what the reader has seen. It uses the seen store as
+// FilterSeen does, except that it ignores hidden items ([seenQuestion]).
 //
 // A page is read from two stores: the pins from the inbox, at the position P, and what was seen
 // from the seen store, which must contain P. Both stores fold the same log in the same process, so
-// there is seldom anything to wait for. In return, no play before P is forgotten (I10), and
-// everything that the page demands (at_least, the position in its token) is in the seen store, too,
-// because P contains it.
+// the page seldom has to wait. In return, no play before P is forgotten (I10). The seen store also
+// contains everything that the page demands (at_least, the position in its token), because P does.
 //
 // The seen store may be ahead of P, and hide an item because of a play after P. The next page must
 // not show another pin of this item (I9). So the page token says by how many sequences of the log
-// the seen store was ahead, and the next page demands that from the seen store alone. It does not
-// demand it from the inbox, because a page should not wait for an inbox that lags.
+// the seen store was ahead, and the next page demands as much of the seen store. It does not demand
+// this of the inbox, because a page should not wait for an inbox that lags.
 //
-// A client may publish the items of a page as served before it reads the next page. That does not
-// shift the next page: it begins after the last entry of the page before, not after a number of
-// entries, and only other pins of the served items are left out.
+// A client may publish the items of a page as served before it reads the next page. This does not
+// shift the next page, which begins after the last entry of the page before, not after a number of
+// entries. The next page only leaves out other pins of the served items.
 //
 // No feed fails because of the seen store. If the store is missing, has failed, is being built or
-// does not reach P in time, the page hides nothing and says so
-// (FEED_COMPLETENESS_SEEN_UNAVAILABLE).
+// does not contain P in time, the page hides nothing, and its completeness is
+// FEED_COMPLETENESS_SEEN_UNAVAILABLE.
 type seenFilter struct {
 	service  *Service
 	question seen.Question
 	// view is the seen store at one position. It is nil if the store cannot answer, and the page
 	// then hides nothing.
 	view *views.Seen
-	// containedSeq is the sequence up to which the hidden items are known: that of view. Without a
-	// view it is what the page had to demand, so that the next page demands the same again.
+	// containedSeq is the sequence of view. If view is nil, it is the sequence that the page has
+	// demanded of the seen store, so that the next page demands at least the same.
 	containedSeq uint64
-	// hasFailed says that the view returned an error while the page was read.
+	// hasFailed says that the view returned an error while the page was read. The caller must then
+	// read the page again without the filter.
 	hasFailed bool
 }
 
-// openSeenFilter opens the seen store for a page that is read from the inbox at a position.
-// tokenSeq is what the page token demands of the seen store, or 0. The caller must close the filter
-// after the page.
+// openSeenFilter opens the seen store for a page that is read from the inbox at the position at.
+// tokenSeq is the sequence that the page token demands of the seen store, or 0. The caller must
+// close the filter after it has read the page.
 func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at events.Position, tokenSeq uint64) *seenFilter {
 	f := &seenFilter{service: s, question: question, containedSeq: max(at.Seq, tokenSeq)}
 	if s.Seen == nil || s.Seen.Rebuilding() {
 		return f
 	}
-	// A page that shows again what was seen is worse than one that is a little late, so the page
-	// waits as long as it would for a demand.
+	// Showing again what was seen is worse than answering a little late. So wait for the seen store
+	// as long as for a position that a request demands.
 	waiting, cancel := views.BoundWait(ctx, s.Wait)
 	defer cancel()
 	if s.Seen.WaitFor(waiting, f.containedSeq) != nil {
@@ -67,9 +67,9 @@ func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at
 	return f
 }
 
-// seenQuestion returns the question for what a reader has seen. It leaves out the items that the
-// reader hides, because the inbox leaves these out of every feed, also while the seen store does
-// not answer.
+// seenQuestion returns the question to the seen store for what a reader has seen. The question sets
+// IgnoreHidden, because the inbox itself leaves the items that the reader hides out of every feed,
+// even while the seen store does not answer.
 func seenQuestion(reader string, ignoreServed bool) seen.Question {
 	return seen.Question{User: reader, IgnoreServed: ignoreServed, IgnoreHidden: true}
 }
@@ -80,8 +80,8 @@ func (f *seenFilter) close() {
 	}
 }
 
-// hasSeen reports for each of the items whether the reader has seen it. It is the function
-// [inbox.Feed.HiddenItems] of a page.
+// hasSeen reports for each of the items whether the reader has seen it. A feed uses it as
+// [inbox.Feed.HiddenItems]. f.view must not be nil.
 func (f *seenFilter) hasSeen(items []string) ([]bool, error) {
 	unseen, months, err := f.view.Unseen(f.question, views.Candidates{Items: items})
 	if err != nil {
@@ -91,7 +91,7 @@ func (f *seenFilter) hasSeen(items []string) ([]bool, error) {
 	}
 	f.service.metrics.Seen.Count(metrics.ByFeed, len(items), len(unseen), months)
 
-	// The store returns the unseen items, and the inbox asks for the seen ones.
+	// Unseen returns the indexes of the unseen items, so all other items were seen.
 	hide := make([]bool, len(items))
 	for i := range hide {
 		hide[i] = true
@@ -102,12 +102,12 @@ func (f *seenFilter) hasSeen(items []string) ([]bool, error) {
 	return hide, nil
 }
 
-// completeness says whether the page may lack pins, or have some that should be hidden. f is nil if
-// the request does not ask to hide anything.
+// completeness says whether the page may lack pins, or have pins that should be hidden. f is nil if
+// the request does not set hide_seen.
 func (f *seenFilter) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
 	switch {
-	// This comes first. An inbox that is being rebuilt only lacks pins, and none of those that it
-	// shows is wrong.
+	// This case comes first, because it means that the page may show pins that it should hide. An
+	// inbox that is being rebuilt only lacks pins.
 	case f != nil && (f.view == nil || f.hasFailed):
 		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE
 	case r.Rebuilding:
@@ -116,9 +116,9 @@ func (f *seenFilter) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
 	return skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
 }
 
-// appendLead appends to the cursor of a page token by how many sequences the seen store is ahead of
-// the position of the token. It appends nothing if f is nil, because the cursors of feeds that hide
-// nothing do not have this number.
+// appendLead appends the lead to the cursor of a page token. The lead is by how many sequences the
+// seen store is ahead of the position of the token, which is at. appendLead appends nothing if f is
+// nil, because the cursors of feeds without hide_seen have no lead.
 func (f *seenFilter) appendLead(cursor []byte, at events.Position) []byte {
 	if f == nil {
 		return cursor
@@ -126,9 +126,9 @@ func (f *seenFilter) appendLead(cursor []byte, at events.Position) []byte {
 	return binary.AppendUvarint(cursor, max(f.containedSeq, at.Seq)-at.Seq)
 }
 
-// cutLead reads what appendLead has written for a token at the position. It returns the sequence
-// that the seen store must contain, and the rest of the cursor. ok is false if the cursor is
-// damaged.
+// cutLead reads what appendLead has written for a token with the position at. It returns the
+// sequence that the seen store must contain, and the rest of the cursor. ok is false if the cursor
+// is damaged.
 func cutLead(cursor []byte, at events.Position) (seq uint64, rest []byte, ok bool) {
 	lead, n := binary.Uvarint(cursor)
 	// Real sequences are far below 2^62. The limits only prevent an overflow of the sum.

@@ -16,8 +16,8 @@ import (
 )
 
 // Kinds of lists in page tokens. No two lists of the API may have the same kind: the lists of the
-// graph use small numbers, and all others count down from 0xff. A kind never changes, because
-// clients keep tokens.
+// graph use small numbers, and all others count down from 0xff. The kind of a list must never
+// change, because clients keep tokens.
 const (
 	// FeedList is for the pages of a feed.
 	FeedList = 0xfe
@@ -27,7 +27,7 @@ const (
 	pinsList   = 0xfc
 )
 
-// ValidateReadFeed checks the reader, and refuses options that exclude each other.
+// ValidateReadFeed checks the reader's id, and refuses options that exclude each other.
 func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 	c.RequireID("reader_id", req.GetReaderId())
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
@@ -39,7 +39,8 @@ func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 	}
 }
 
-// feedOf returns the feed that a request asks for, without the place where its page begins.
+// feedOf returns the feed that a request asks for. The caller must set what depends on the page
+// token and on the stores: NewerThan, Heat, MaxRanked and HiddenItems.
 func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	f := inbox.Feed{
 		Reader: req.GetReaderId(), IncludeOwn: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem(), Only: graphservice.SettingOf(req.GetOnly()),
@@ -50,8 +51,8 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	return f
 }
 
-// FeedListID returns the name of a feed in page tokens. It includes every option, because a token
-// is valid only for a feed with the same options.
+// FeedListID returns the ID that page tokens carry for the list of a feed. The ID includes every
+// option, because a token is valid only for a feed with the same options.
 func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
 	var options byte
 	for i, on := range []bool{f.IncludeOwn, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Trending, req.GetIgnoreServed()} {
@@ -105,9 +106,9 @@ func (s *Service) ReadFeed(
 		Entries: feedEntries(page.Pins), Completeness: filter.completeness(r), Position: views.OldestPosition(opened...), ReadTime: readTime(page),
 	}
 	if page.Next != nil {
-		// The answer promises only the oldest position, but the next page demands the newest one:
-		// it must not show what any of the stores, or another node that was asked, already had as
-		// deleted.
+		// res.Position is the oldest position of the stores, but the token demands the newest one
+		// for the next page. Otherwise the next page could show a pin whose deletion one of the
+		// stores, or another node that answered, already knew.
 		newest := views.NewestPosition(opened...)
 		cursor := appendCursors(filter.appendLead(nil, newest), start.lowerEnd, page.Next)
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: newest, Cursor: cursor})
@@ -118,7 +119,7 @@ func (s *Service) ReadFeed(
 	return res, nil
 }
 
-// readTime returns the read marker of a page as answers have it, or nil if the reader has none.
+// readTime returns the read marker of a page for the response, or nil if the reader has none.
 func readTime(page inbox.Page) *timestamppb.Timestamp {
 	if page.ReadMarker == 0 {
 		return nil
@@ -126,9 +127,9 @@ func readTime(page inbox.Page) *timestamppb.Timestamp {
 	return timestamppb.New(page.ReadMarker.Time())
 }
 
-// readPage reads a page from the opened views. If the request asks to hide what the reader has
-// seen, it also returns the closed filter with which it did, for the completeness and the token of
-// the answer; otherwise the filter is nil.
+// readPage reads a page from the opened views. With hide_seen, it also returns the seenFilter that
+// it used and has closed. The caller needs the filter for the completeness and the page token of
+// the response. Without hide_seen, the filter is nil.
 func (s *Service) readPage(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, info *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.StoreView,
 ) (inbox.Page, *seenFilter, error) {
@@ -150,8 +151,8 @@ func (s *Service) readPage(
 		}
 	}
 
-	// Wait for places only when all stores are open. Otherwise calls that wait for a store which
-	// lags could hold all places.
+	// Wait for the budgets of expensive reads and long pages only when all stores are open.
+	// Otherwise calls that wait for a store which lags could use up these budgets.
 	if f.Order == inbox.Trending {
 		if err := s.expensiveReads.Wait(ctx); err != nil {
 			return inbox.Page{}, nil, err
@@ -164,28 +165,30 @@ func (s *Service) readPage(
 
 	page, err := read()
 	if filter != nil && filter.hasFailed {
-		// The seen store fails no feed: read the page again, and hide nothing.
+		// An error of the seen store must not fail the feed. Read the page again and hide nothing.
 		f.HiddenItems = nil
 		page, err = read()
 	}
 	return page, filter, err
 }
 
-// feedStart is where a page of a feed begins.
+// feedStart is what the token of a request says about where a page begins and its session ends.
 type feedStart struct {
-	// lowerEnd is where the session ends: pages show only what is newer. It is nil if the session
-	// goes down to the oldest pin. after is the place of the last entry of the page before, or nil
-	// for the first page.
+	// lowerEnd is the [inbox.Page.Top] of an earlier page: the pages of this session show only
+	// newer pins. It is nil if the session goes down to the oldest pin. after is the place of the
+	// last entry of the page before, or nil for the first page.
 	lowerEnd, after inbox.PageCursor
-	// token demands the position of the page that returned the token.
+	// token demands the position of the page that returned the token. Without a token it demands
+	// nothing.
 	token views.Demand
-	// seenSeq is the sequence that the seen store must contain, because the page before hid items
-	// by it. 0 demands nothing.
+	// seenSeq is the sequence of the log that the seen store must contain, because the page before
+	// hid items at this sequence. 0 demands nothing.
 	seenSeq uint64
 }
 
 // startFeed reads the token of a request. A page token continues a session. newer_than begins a
-// session that ends where an earlier feed began.
+// session that ends at the top of an earlier page. A request has at most one of the two. id and
+// newestID are the lists for which the tokens must be signed.
 func (s *Service) startFeed(req *skeinv1.ReadFeedRequest, id, newestID pagetoken.ListID) (start feedStart, err error) {
 	if token := req.GetNewerThan(); token != "" {
 		cursor, demand, err := s.Resume(token, "newer_than", newestID)
@@ -211,7 +214,7 @@ func (s *Service) startFeed(req *skeinv1.ReadFeedRequest, id, newestID pagetoken
 }
 
 // appendCursors appends the cursor of a page token: the length of lowerEnd (0 if it is nil),
-// lowerEnd, after. With hide_seen, the lead of the seen store stands before it
+// lowerEnd, and after. With hide_seen, the caller must write the lead of the seen store before them
 // ([seenFilter.appendLead]).
 func appendCursors(b []byte, lowerEnd, after inbox.PageCursor) []byte {
 	b = binary.AppendUvarint(b, uint64(len(lowerEnd)))
@@ -219,7 +222,7 @@ func appendCursors(b []byte, lowerEnd, after inbox.PageCursor) []byte {
 	return append(b, after...)
 }
 
-// splitCursors reads what appendCursors has written. ok is false if it is damaged.
+// splitCursors reads what appendCursors has written. ok is false if b is damaged.
 func splitCursors(b []byte) (lowerEnd, after inbox.PageCursor, ok bool) {
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
@@ -232,7 +235,7 @@ func splitCursors(b []byte) (lowerEnd, after inbox.PageCursor, ok bool) {
 	return lowerEnd, inbox.PageCursor(b[length:]), true
 }
 
-// feedEntries returns pins as answers have them. All entries share one allocation.
+// feedEntries converts pins to entries of a response. All entries share one allocation.
 func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
 	list := make([]*skeinv1.FeedEntry, len(pins))
 	entries := make([]skeinv1.FeedEntry, len(pins))

@@ -15,8 +15,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetViewerState checks by hand what the rules of the proto say. It is faster than
-// they are, and each page of a product makes this call for everything that it shows.
+// ValidateBatchGetViewerState checks in code what the validation rules in the proto file say. This
+// is faster than evaluating the rules, and a product makes this call for each page that it shows.
 func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apierror.Violation {
 	var c request.Checker
 	c.RequireLength("keys", len(req.GetKeys()), 1)
@@ -44,9 +44,9 @@ func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apie
 // BatchGetViewerState returns how the viewer relates to each key (a pin or an item), in the order
 // of the request.
 //
-// Four stores answer, each from a view of its own. The inbox comes first, because the pins say
-// which items and boards the other three are asked about. Each view contains what the call demands,
-// and the position of the answer is the oldest of the four.
+// Four stores answer, each from a view of its own. The inbox answers first, because its pins say
+// which items and boards to ask the other three stores about. Each view contains what the call
+// demands, and the position of the answer is the oldest of the four.
 func (s *Service) BatchGetViewerState(
 	ctx context.Context, req *skeinv1.BatchGetViewerStateRequest, info *call.Info,
 ) (*skeinv1.BatchGetViewerStateResponse, error) {
@@ -73,8 +73,9 @@ func (s *Service) BatchGetViewerState(
 		res.States[i] = &states[i]
 	}
 
-	// Each step may need answers of other nodes, and then runs again by itself. The items come
-	// first, because the other steps ask about them.
+	// fillItems comes first, because the other steps ask about the items. A step that may need
+	// answers of other nodes runs in RunUntilResolved, which repeats only this step. fillSeen and
+	// fillUserFollows read only rows of the viewer, which are on this node.
 	var boards []string
 	err = views.RunUntilResolved(ctx, func() (err error) {
 		boards, err = v.fillItems(ctx, keys, states)
@@ -99,17 +100,18 @@ func (s *Service) BatchGetViewerState(
 	return res, v.fillUserFollows(viewer, keys, states)
 }
 
-// viewerStores has the stores that know something about a viewer, each at one position.
+// viewerStores has the stores that BatchGetViewerState reads, each at one position.
 type viewerStores struct {
 	pins      *views.Inbox
 	relations *views.Graph
 	seen      *views.Seen
 	counters  *views.Counters
-	// opened has those of the four that are open.
+	// opened has those of the four stores that are open, for close.
 	opened []*views.StoreView
 }
 
-// openViewerStores opens all four stores. The caller must close them.
+// openViewerStores opens all four stores. The caller must close the result. After an error, no
+// store is open.
 func (s *Service) openViewerStores(ctx context.Context, info *call.Info, atLeast views.Demand) (*viewerStores, error) {
 	v := &viewerStores{}
 	if err := v.open(ctx, s, info, atLeast); err != nil {
@@ -119,7 +121,8 @@ func (s *Service) openViewerStores(ctx context.Context, info *call.Info, atLeast
 	return v, nil
 }
 
-// open opens the stores one after the other. If one fails, those before it stay open.
+// open opens the stores one after the other. If one fails, the stores before it stay open, and the
+// caller must close v.
 func (v *viewerStores) open(ctx context.Context, s *Service, info *call.Info, atLeast views.Demand) (err error) {
 	v.pins, err = s.OpenInbox(ctx, info, atLeast)
 	if err != nil {
@@ -150,8 +153,9 @@ func (v *viewerStores) close() {
 	}
 }
 
-// fillItems sets the item of each state, and returns the board of each pin that lives. The item of
-// a pin that does not live stays empty, and the other functions skip it.
+// fillItems sets the item of each state, and returns a board for each key: the board of the pin, or
+// "" if the key names an item or a pin that does not live. The item of a pin that does not live
+// stays empty, and the functions below skip such a key, except fillUserFollows.
 func (v *viewerStores) fillItems(ctx context.Context, keys []*skeinv1.ViewerStateKey, states []skeinv1.ViewerState) (boards []string, err error) {
 	boards = make([]string, len(keys))
 	for i, key := range keys {
@@ -175,7 +179,7 @@ func (v *viewerStores) fillItems(ctx context.Context, keys []*skeinv1.ViewerStat
 	return boards, nil
 }
 
-// fillReactions sets the kinds with which the viewer reacted to each item.
+// fillReactions sets the kinds of the viewer's reactions to each item.
 func (v *viewerStores) fillReactions(ctx context.Context, viewer string, states []skeinv1.ViewerState) error {
 	for i := range states {
 		if err := call.CheckCanceled(ctx, i); err != nil {
@@ -196,8 +200,8 @@ func (v *viewerStores) fillReactions(ctx context.Context, viewer string, states 
 	return nil
 }
 
-// fillSeen sets which items the viewer has seen, as FilterSeen answers it, which were served, and
-// which the viewer hides.
+// fillSeen sets which items the viewer has seen, by the same rules as FilterSeen, which items were
+// served to the viewer, and which the viewer hides.
 func (v *viewerStores) fillSeen(req *skeinv1.BatchGetViewerStateRequest, states []skeinv1.ViewerState, m *metrics.Metrics) error {
 	var items []string
 	var stateOfItem []int // for each of the items, the index of its state
