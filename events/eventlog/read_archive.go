@@ -16,6 +16,10 @@ func (r *reader) findStart(ctx context.Context) error {
 		return err
 	}
 
+	// A new source begins at the cursor, which lies before the holes whose envelopes readAvailable has
+	// not returned yet. So it crosses these holes again.
+	r.lostEnvelopes = nil
+
 	o, err := r.log.locate(ctx, r.cur)
 	if err != nil {
 		return err
