@@ -619,6 +619,12 @@ func (p *Peers) endStreamOfSilentNode(
 		case <-begun:
 			begun = nil // from now on, the node only has to be alive; a nil channel is never ready
 		case <-timer.C:
+			// If the stream has begun at the same time, select may still choose this case.
+			select {
+			case <-begun:
+				begun = nil
+			default:
+			}
 			if begun != nil || !p.isAlive(n) {
 				end(errSilent)
 				return

@@ -220,6 +220,7 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	})
 
 	keep, err := s.ask(firstCtx, &g.node, g.indexes)
+	wasStopped := firstCtx.Err() != nil // if not, the first call has answered or failed by itself
 	endFirstCall()
 	if isFinal(err) {
 		stopHedge()
@@ -230,9 +231,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	}
 
 	switch {
-	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && time.Since(start) < limit:
-		// The hedge has stopped the first call, unless the first call failed by itself while the
-		// hedge ran. Its error is ignored in both cases.
+	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && wasStopped && time.Since(start) < limit:
+		// The hedge has stopped the first call, so the error of that call says nothing about the node.
 		s.recordOvertaken(g.node.Name, s.procedure)
 		return hedgeKeeps, hedgeErr
 	case !s.recordResult(ctx, g.node.Name, err):
