@@ -67,8 +67,9 @@ func (f *eventFold) notifyObserver(change *edgeChange, explicitBefore, explicitA
 	return f.observe(observed)
 }
 
-// ApplyPin folds an event that puts a pin on a board, and reports whether the board exists then. If
-// not, the event is void, because the board was deleted.
+// ApplyPin folds an event that puts a pin on a board, and creates the board if it does not exist. If
+// exists is false, the event is void: the board was deleted, and the event does not bring it back.
+// That is also the case of a backfill if the board was deleted once and created again since.
 func (g *Graph) ApplyPin(ev events.Event, b *projections.Batch) (exists bool, err error) {
 	return g.startEvent(ev, b).createBoardOfPin()
 }

@@ -335,7 +335,7 @@ func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, 
 // UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes with
 // an end, it also reads a row for each mute that still holds, and the next row.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
-	counts, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
+	counts, err := q.readUserCounts(user)
 	if err != nil || counts.timedMutes == 0 {
 		return counts.UserCounts, err
 	}
@@ -348,18 +348,24 @@ func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	return counts.UserCounts, err
 }
 
+// readUserCounts returns the row with the lengths of a user's lists, in which mutes that have an end
+// are not counted as mutes.
+func (q *Queries) readUserCounts(user string) (userCountsRow, error) {
+	return readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
+}
+
 // Followees returns how many users a user follows, explicitly or implicitly.
 func (q *Queries) Followees(user string) (int64, error) {
 	if q.isRemote(user) {
 		n, _ := q.remote.Followees(user)
 		return n, nil
 	}
-	counts, err := q.UserCounts(user)
+	counts, err := q.readUserCounts(user)
 	return counts.Following + counts.FollowingImplicit, err
 }
 
 // BoardCounts returns the lengths of a board's lists. They are 0 if the board does not exist. It
-// takes at most two point reads, and those of [Queries.UserCounts] for the owner.
+// takes at most three point reads.
 func (q *Queries) BoardCounts(owner, board string) (counts BoardCounts, err error) {
 	row, err := readBoard(q.reader, q.keyBuffer(), owner, board)
 	if err != nil || (board != "" && !row.exists()) {
@@ -370,7 +376,7 @@ func (q *Queries) BoardCounts(owner, board string) (counts BoardCounts, err erro
 	if err := readCounts(q.reader, key, counts.fields()); err != nil {
 		return counts, err
 	}
-	ownerCounts, err := q.UserCounts(owner)
+	ownerCounts, err := q.readUserCounts(owner)
 	counts.Appears = ownerCounts.Followers - counts.Excluders + counts.boardOnlyFollowers
 	return counts, err
 }
