@@ -288,6 +288,11 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 		after.Previous = 0 // a rollback from a damaged generation leaves none to go back to
 	}
 	if err := l.writeGenerations(after); err != nil {
+		// The file may name the next generation already, which is deleted below: the error may be
+		// that of the last sync.
+		if before.Live != 0 {
+			err = errors.Join(err, l.writeGenerations(before))
+		}
 		return 0, err
 	}
 
