@@ -451,7 +451,7 @@ func (b *Builder) foldInto(
 func (b *Builder) newTables(owner *Builder) *tableWriter {
 	level := store.LastLevel
 	if b.options.Temporary {
-		level = store.FirstLevel
+		level = store.Temporary
 	}
 	return &tableWriter{builder: owner, level: level}
 }

@@ -69,7 +69,7 @@ func (b *Builder) HandOver() (*Handover, error) {
 
 // writeStoreRows writes the rows of the store as a whole as a sorted run, for merge.
 func (b *Builder) writeStoreRows() (err error) {
-	w, err := store.CreateTable(b.options.FS, b.storeRowsFile(), b.projection, store.FirstLevel)
+	w, err := store.CreateTable(b.options.FS, b.storeRowsFile(), b.projection, store.Temporary)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (r *runSet) flush() error {
 	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
 
 	name := r.builder.newFilePath("run")
-	w, err := store.CreateTable(r.builder.options.FS, name, r.builder.projection, store.FirstLevel)
+	w, err := store.CreateTable(r.builder.options.FS, name, r.builder.projection, store.Temporary)
 	if err != nil {
 		return err
 	}

@@ -168,6 +168,9 @@ func totalTableBytes(tables []pebble.TableInfo) (n int64) {
 func (s *Store) handleDiskFailure(err error) {
 	s.fence.noTables.Store(true)
 	_ = s.state.Fail(err)
+	// After a fatal error, Pebble does not report the end of the flush during which it occurred. So
+	// wake up flushAndWait here.
+	s.flush.signalEnd()
 }
 
 // handleFatalError is called when Pebble cannot continue, for example because it does not know

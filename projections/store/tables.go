@@ -35,21 +35,25 @@ type TableLevel int
 
 // The levels for which tables are written.
 const (
-	// FirstLevel is for temporary tables, which are soon read and removed.
+	// Temporary is for tables that are soon read and removed. They are compressed as for FirstLevel,
+	// and their files are not synced.
+	Temporary TableLevel = -1
+	// FirstLevel is for tables that become part of a store and are soon compacted.
 	FirstLevel TableLevel = 0
-	// LastLevel is for tables that become part of a store.
+	// LastLevel is for tables that become part of a store and stay as they are.
 	LastLevel TableLevel = 6
 )
 
 // CreateTable creates a table for rows of a projection. The caller must set the rows in the order
-// of their keys, and close the writer, which syncs the file of a table for LastLevel.
+// of their keys, and close the writer, which syncs the file unless the table is Temporary.
 func CreateTable(fs FS, name string, p projections.Projection, level TableLevel) (*sstable.Writer, error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
-	if level == FirstLevel {
+	if level == Temporary {
 		f = unsyncedFile{f}
+		level = FirstLevel
 	}
 
 	o := tableOptions(fs, p, mergerOf(p))

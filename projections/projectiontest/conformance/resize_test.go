@@ -24,7 +24,7 @@ func foldAndResize(
 	t fataler, newProjection func() projections.Projection, envs, addedEnvs []*events.Envelope, from, to events.Partitions,
 ) (rows Rows, err error) {
 	t.Helper()
-	fs := vfs.NewMem()
+	fs := vfs.NewCrashableMem()
 	name := newProjection().Name()
 	ctx := context.Background()
 
@@ -64,12 +64,30 @@ func foldAndResize(
 		t.Fatalf("got the directories %v, want the copy only", names)
 	}
 
+	// A power cut after the call loses nothing of the copy.
+	for _, dir := range []string{"/", "copy", "copy/" + name} {
+		syncDir(t, fs, dir)
+	}
+	fs = fs.CrashClone(vfs.CrashCloneCfg{})
+
 	opened, err = store.Open(store.Options{FS: fs, Dir: "copy", Projection: newProjection(), Partitions: &to})
 	if err != nil {
 		t.Fatalf("open the copy: %v", err)
 	}
 	rows, err = readRows(opened)
 	return rows, errors.Join(err, opened.Close())
+}
+
+// syncDir syncs the names in a directory, which the owner of the copy does.
+func syncDir(t fataler, fs vfs.FS, dir string) {
+	t.Helper()
+	d, err := fs.OpenDir(dir)
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	if err != nil {
+		t.Fatalf("sync %s: %v", dir, err)
+	}
 }
 
 // splitPartitions divides a set into at most two sets that are not empty.
