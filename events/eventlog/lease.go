@@ -26,12 +26,11 @@ const MinLease = time.Second
 // until this process gets the lease with the given name, renews the lease while the function runs,
 // and then releases it.
 //
-// If the lease has not been renewed for two thirds of the ttl, the context of the function ends, at
-// most a sixth of the ttl later. So the function has at least a sixth of the ttl to stop before
-// another process may take the lease. RunWithLease waits for the function and returns
-// [events.ErrLeaseLost]. When the holder dies, another process takes over after about one ttl. The
-// process that creates the first lease sets the ttl of all leases. The process of an embedded log
-// runs the function at once, without a lease.
+// If the lease has not been renewed for two thirds of the ttl, the context of the function ends. So
+// the function has a third of the ttl to stop before another process may take the lease.
+// RunWithLease waits for the function and returns [events.ErrLeaseLost]. When the holder dies,
+// another process takes over after about one ttl. The process that creates the first lease sets the
+// ttl of all leases. The process of an embedded log runs the function at once, without a lease.
 //
 //	│◀──────────── ttl ────────────▶│
 //	renewed … trusted until 2/3      others may take it
@@ -179,14 +178,13 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 // [events.ErrLeaseLost] when another process has the lease or may soon take it.
 func (le *lease) keepRenewing(ctx context.Context) error {
 	for {
-		if err := wait.For(ctx, le.ttl/6); err != nil {
+		// The lease is trusted for two thirds of the ttl. The rest is for the function to stop
+		// before another process starts.
+		trustedUntil := le.lastRenewal.Add(2 * le.ttl / 3)
+		if err := wait.For(ctx, min(le.ttl/6, time.Until(trustedUntil))); err != nil {
 			return nil //nolint:nilerr // the work is done
 		}
-
-		// The lease is trusted for two thirds of the ttl. The rest is for the function to stop
-		// before another process starts. This check runs only between attempts, so it may come up
-		// to a sixth of the ttl late.
-		left := time.Until(le.lastRenewal.Add(2 * le.ttl / 3))
+		left := time.Until(trustedUntil)
 		if left <= 0 {
 			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.lastRenewal).Round(time.Millisecond))
 		}
