@@ -153,7 +153,7 @@ func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	}
 	l.logger().Info("the live generation is outdated, and another one is live instead", "generation", s.number, "previous", outdated.number)
 	l.removeStale(after, false)
-	return s, disk.RemovePrepared(l.opts.FS, s.store.Dir())
+	return s, nil // Open removes the mark of the prepared generation
 }
 
 // isUsable reports whether a directory has a complete prepared generation that this program can

@@ -57,7 +57,8 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 		if err != nil || whole {
 			return cursor, s.removeFailedCopy(dir, err)
 		}
-		if err := s.removeFailedCopy(dir, errPartial); !errors.Is(err, errPartial) {
+		// The copy ends inside an envelope, so make another one.
+		if err := s.opts.FS.RemoveAll(dir); err != nil {
 			return events.Cursor{}, err
 		}
 	}
@@ -81,10 +82,6 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	}
 	return cursor, s.removeFailedCopy(dir, err)
 }
-
-// errPartial is the reason for removing a copy that ends inside an envelope, before Checkpoint
-// copies again.
-var errPartial = errors.New("store: the copy is inside of an event")
 
 // removeFailedCopy removes the copy and returns err. It does nothing if err is nil.
 func (s *Store) removeFailedCopy(dir string, err error) error {
