@@ -202,7 +202,7 @@ func (le *lease) keepRenewing(ctx context.Context) error {
 }
 
 // renewOnce renews the lease once. If the revision is not the expected one, either the answer to an
-// earlier update was lost, or another process has the lease. The value of the key tells which.
+// earlier update was lost, or another process has the lease. The value of the key says which.
 func (le *lease) renewOnce(ctx context.Context) error {
 	return le.request(ctx, func(ctx context.Context) error {
 		sent := time.Now()

@@ -244,7 +244,7 @@ func (c *Cluster) IsAnnounced() bool {
 // Members returns the nodes that are alive, sorted by name. A node is alive if this process has
 // read a renewal of its node key, or the key itself in Open, within ExpireAfter. If this process
 // reads no write of any node for some time, that time does not count, because the process cannot
-// tell whether the nodes have stopped or the bucket is out of reach. So the result stays as it is
+// know whether the nodes have stopped or the bucket is out of reach. So the result stays as it is
 // during an outage of the bucket, and also when all nodes have stopped.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
