@@ -27,6 +27,20 @@ func TestDirectoryIsABucket(t *testing.T) {
 	checkConformance(t, b)
 }
 
+// TestLinkToDirectoryIsABucket checks that a bucket behaves the same if its path is a symbolic link to
+// a directory.
+func TestLinkToDirectoryIsABucket(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	b, err := bucket.NewDir(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkConformance(t, b)
+}
+
 // TestCheckWritableNamesPath checks a directory in which this process may not write. The error names
 // the path of the directory.
 func TestCheckWritableNamesPath(t *testing.T) {

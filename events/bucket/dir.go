@@ -251,7 +251,10 @@ func (r contextReader) Read(p []byte) (int, error) {
 // List implements [Bucket].
 func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 	var objects []Object
-	err := filepath.WalkDir(d.path, func(path string, e fs.DirEntry, err error) error {
+	// A walk does not follow links. With a separator behind it, the path names the directory itself,
+	// even if the last part of the path is a link.
+	root := d.path + string(filepath.Separator)
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed meanwhile
 		}

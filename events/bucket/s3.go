@@ -163,7 +163,24 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 	if err != nil {
 		return nil, s.readError(name, err)
 	}
-	return r, nil
+	return &s3Body{ReadCloser: r, object: fmt.Sprintf("%s in %s", name, s)}, nil
+}
+
+// s3Body is the content of an object. If the connection ends before the content, net/http returns
+// io.ErrUnexpectedEOF, which callers would take for an object that is too short, and so for damage.
+// s3Body returns another error, after which they try again. The content of an object that is too
+// short ends with io.EOF, because the server states its length.
+type s3Body struct {
+	io.ReadCloser
+	object string
+}
+
+func (b *s3Body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("bucket: read %s: the connection has ended early", b.object)
+	}
+	return n, err
 }
 
 // openEmpty returns a reader of no bytes if the object exists, and otherwise [ErrNotFound].
