@@ -68,7 +68,10 @@ func repairBlocks(o Options, dir string) error {
 	for _, path := range paths[from:] {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil //nolint:nilerr // the server reports a file that cannot be read, and so does the salvage of the log
+			// The server reports a file that cannot be read, and so does the salvage of the log. Newer
+			// files are repaired all the same.
+			lastSeq = 0
+			continue
 		}
 		b, err := scanBlock(o.Stream, path, data, lastSeq)
 		if err != nil {
@@ -260,7 +263,8 @@ func (b *block) saveCopy(dir string) (string, error) {
 	if err := os.WriteFile(copyPath, b.data, 0o600); err != nil { //nolint:gosec // the path is the log's own
 		return "", err
 	}
-	return copyPath, errors.Join(syncFile(copyPath, false), syncFile(copyDir, false))
+	parent := filepath.Dir(copyDir) // has the name of copyDir, which may be new
+	return copyPath, errors.Join(syncFile(copyPath, false), syncFile(copyDir, false), syncFile(parent, false))
 }
 
 // writeRepairs writes the repairs to the file.
