@@ -209,7 +209,11 @@ func (l *Live) writeGenerations(g disk.Generations) error {
 
 // CloseNext closes the next generation and deletes it, except that it does not delete the previous
 // generation. The caller must have ended its fold into the generation.
-func (l *Live) CloseNext(next *store.Store) error {
+func (l *Live) CloseNext(next *store.Store) error { return l.closeNext(next, true) }
+
+// closeNext closes the next generation. With remove set, it also deletes it, unless it is the
+// previous one.
+func (l *Live) closeNext(next *store.Store, remove bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkIsNextLocked(next); err != nil {
@@ -219,7 +223,7 @@ func (l *Live) CloseNext(next *store.Store) error {
 
 	// A rollback that failed may be tried again, so the previous generation stays.
 	err := next.Close()
-	if next.Generation() != l.generations.Load().Previous {
+	if remove && next.Generation() != l.generations.Load().Previous {
 		err = errors.Join(err, l.opts.FS.RemoveAll(next.Dir()))
 	}
 	return err
@@ -263,11 +267,15 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 	if err != nil {
 		return 0, fmt.Errorf("cut over %s: %w", l.name, err)
 	}
+	// restoreErr is set if the file of generations names the next generation and could not be
+	// restored. The files of that generation must stay then, because the next start opens them.
+	var restoreErr error
 	defer func() {
-		if err != nil {
-			l.stopFold(next)
-			err = errors.Join(err, l.CloseNext(next))
+		if err == nil {
+			return
 		}
+		l.stopFold(next)
+		err = errors.Join(err, restoreErr, l.closeNext(next, restoreErr == nil))
 	}()
 
 	nextFold := l.startNextFold(next) //nolint:contextcheck // the fold ends with Run, and not with this call
@@ -291,7 +299,7 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 		// The file may name the next generation already, which is deleted below: the error may be
 		// that of the last sync.
 		if before.Live != 0 {
-			err = errors.Join(err, l.writeGenerations(before))
+			restoreErr = l.writeGenerations(before)
 		}
 		return 0, err
 	}
@@ -301,7 +309,7 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 	if pause, err = l.swapServing(ctx, old, next); err != nil {
 		err = fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 		if before.Live != 0 {
-			err = errors.Join(err, l.writeGenerations(before))
+			restoreErr = l.writeGenerations(before)
 		}
 		return 0, err
 	}

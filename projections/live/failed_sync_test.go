@@ -3,6 +3,7 @@ package live_test
 import (
 	"errors"
 	"path"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,14 +23,13 @@ func TestFailedSyncOfCutOverKeepsOldGeneration(t *testing.T) {
 
 	// Fail the first sync of the directory after the file of generations was replaced.
 	const dir = "data/tally"
-	isArmed := false
-	wasReplaced := false
+	var isArmed, wasReplaced atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch {
-		case isArmed && op.Kind == errorfs.OpRename && path.Dir(op.Path) == dir:
-			wasReplaced = true
-		case isArmed && wasReplaced && op.Kind == errorfs.OpFileSync && op.Path == dir:
-			isArmed = false
+		case isArmed.Load() && op.Kind == errorfs.OpRename && path.Dir(op.Path) == dir:
+			wasReplaced.Store(true)
+		case isArmed.Load() && wasReplaced.Load() && op.Kind == errorfs.OpFileSync && op.Path == dir:
+			isArmed.Store(false)
 			return errSync
 		}
 		return nil
@@ -46,7 +46,7 @@ func TestFailedSyncOfCutOverKeepsOldGeneration(t *testing.T) {
 	}
 	want := conformance.RowsOf(t, l.Serving())
 	next := buildNext(t, l, envs)
-	isArmed = true
+	isArmed.Store(true)
 	if _, err := l.CutOver(t.Context(), next); !errors.Is(err, errSync) {
 		t.Fatalf("cut over: got error %v, want %v", err, errSync)
 	}

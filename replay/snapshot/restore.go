@@ -129,7 +129,11 @@ func Restore(ctx context.Context, o RestoreOptions) (_ RestoreReport, err error)
 	if err := o.FS.Rename(downloadDir, done.Dir); err != nil {
 		return RestoreReport{}, err
 	}
-	return done, store.SyncDir(o.FS, home)
+	if err := store.SyncDir(o.FS, home); err != nil {
+		// Take the store back, so that nobody opens a store whose name a power cut may remove.
+		return RestoreReport{}, errors.Join(err, o.FS.Rename(done.Dir, downloadDir))
+	}
+	return done, nil
 }
 
 // checkNoStore returns [ErrStore] if the directory of a projection has a generation.
