@@ -56,10 +56,15 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 	var outdated []*live.Live
 	for _, newProjection := range all.Constructors(o.Settings) {
 		projection, err := live.Open(live.Options{
-			New:     newProjection,
-			Options: store.Options{Dir: filepath.Join(o.Dir, StoresDir), ReadOnly: true, Logger: o.Logger},
-			Log:     log.ID(),
-			Epoch:   log.Epoch(),
+			New: newProjection,
+			Options: store.Options{
+				Dir:         filepath.Join(o.Dir, StoresDir),
+				ReadOnly:    true,
+				Partitioned: true, // the stores of a node of a cluster hold some partitions only
+				Logger:      o.Logger,
+			},
+			Log:   log.ID(),
+			Epoch: log.Epoch(),
 		})
 		if errors.Is(err, projections.ErrNoStore) {
 			fmt.Fprintf(out, "%s: has no store yet, and would be built from %d envelopes\n", newProjection().Name(), head.Last)

@@ -336,7 +336,10 @@ func (s *Service) prepareComparison(
 			}
 			// A repair that was interrupted returns both a report and an error.
 			if report != nil {
-				s.recordVerified(report)
+				// A comparison of some partitions says nothing about the others, nor about the files.
+				if len(req.Partitions) == 0 {
+					s.recordVerified(report)
+				}
 				reports = append(reports, report.String())
 			}
 			// Several projections can fail with the same error. Report the error once.
