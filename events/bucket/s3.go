@@ -175,6 +175,7 @@ type s3Body struct {
 	object string
 }
 
+// Read implements [io.Reader].
 func (b *s3Body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.ErrUnexpectedEOF) {

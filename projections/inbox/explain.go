@@ -159,7 +159,7 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 // explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The
 // caller has checked that the reader may see the pin. A pin that is older than the [Feed.MaxRanked]
 // newest pins of the feed is not ranked. explainTrending cannot tell this from damage: an outbox
-// that lacks the row of the pin, or an inbox that lacks its sort key.
+// without the row of the pin, or an inbox without its sort key.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
 	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins that
 	// OnePerItem leaves out.

@@ -158,7 +158,7 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 	}
 
 	// The inbox does not store this pin. So it must not learn a range that may include the pin from
-	// a view that lacks the pin. Use latestEventVersion, which never falls, and not pin.version.
+	// a view without the pin. Use latestEventVersion, which never falls, and not pin.version.
 	if box.floor != "" && pin.sortKey >= box.floor {
 		box.minLearnVersion = c.latestEventVersion
 		return
