@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"flag"
 	"os"
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,6 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	if os.Getenv(ownProcessEnv) != "" {
 		os.Exit(m.Run())
 	}

@@ -2,6 +2,7 @@ package erase
 
 import (
 	"flag"
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,5 +10,6 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	goleak.VerifyTestMain(m)
 }

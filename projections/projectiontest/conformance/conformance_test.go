@@ -3,6 +3,7 @@ package conformance
 import (
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	goleak.VerifyTestMain(m)
 }
 
