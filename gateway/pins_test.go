@@ -21,6 +21,7 @@ import (
 
 func pinNamed(owner, pin string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: pin} }
 
+// movedTo returns the event that moves a pin to another board.
 func movedTo(owner, pin, board string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pinNamed(owner, pin), BoardId: board}}}
 }
@@ -39,29 +40,47 @@ func deletedUser(user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}}}
 }
 
-// pinStates asks for pins at a position, and demands that the answer is of that one.
+// pinStates asks for pins at a position. The answer must be of exactly that position.
 func (w *world) pinStates(at string, pins ...*skeinv1.Pin) []*skeinv1.PinState {
 	w.t.Helper()
 	res := ask(w, w.feed.BatchGetPins, &skeinv1.BatchGetPinsRequest{Pins: pins, AtLeast: at})
 	if res.GetPosition() != at {
-		w.t.Errorf("answered at %s, not at %s", res.GetPosition(), at)
+		w.t.Errorf("BatchGetPins: got position %s, want %s", res.GetPosition(), at)
 	}
 	return res.GetPins()
 }
 
-// TestBatchGetPins: each pin is as ListPins shows it, or does not live, in the order of the
-// request.
+// TestBatchGetPins checks that the answer has the pins in the order of the request. Each pin is as
+// ListPins shows it, or is not living.
 func TestBatchGetPins(t *testing.T) {
 	w := newWorld(t, withFeeds)
+
 	withBytes := pinned("bob", "cats", "bytes")
 	withBytes.GetPinCreated().Attributes = []byte("16:9")
 	at := w.publish(
-		createBoard("bob", "cats", "Cats"), createBoard("bob", "dogs", "Dogs"), createBoard("bob", "gone", "Gone"),
-		withBytes, pinned("bob", "", "plain"), pinned("bob", "cats", "moved"), showing("bob", "shows", "video"),
-		repinned("cid", "again", "video", "bob", "shows"), repinned("cid", "of-dan", "dans", "dan", "dans"),
-		pinned("bob", "cats", "ended"), pinned("bob", "gone", "on-gone"), pinned("bob", "gone", "saved"), pinned("dan", "", "dans"),
-		movedTo("bob", "moved", "dogs"), movedTo("bob", "saved", ""), unpinned("bob", "ended"), deletedBoard("bob", "gone"), deletedUser("dan"),
+		createBoard("bob", "cats", "Cats"),
+		createBoard("bob", "dogs", "Dogs"),
+		createBoard("bob", "gone", "Gone"),
+
+		withBytes,
+		pinned("bob", "", "plain"),
+		pinned("bob", "cats", "moved"),
+		showing("bob", "shows", "video"),
+		repinned("cid", "again", "video", "bob", "shows"),
+		repinned("cid", "of-dan", "dans", "dan", "dans"),
+		pinned("bob", "cats", "ended"),
+		pinned("bob", "gone", "on-gone"),
+		pinned("bob", "gone", "saved"),
+		pinned("dan", "", "dans"),
+
+		// The pin that leaves the board before the board is deleted lives on.
+		movedTo("bob", "moved", "dogs"),
+		movedTo("bob", "saved", ""),
+		unpinned("bob", "ended"),
+		deletedBoard("bob", "gone"),
+		deletedUser("dan"),
 	)
+
 	want := []*skeinv1.PinState{
 		{OwnerId: "bob", PinId: "ended"},
 		{OwnerId: "bob", PinId: "bytes", Living: true, BoardId: "cats", ItemId: "bytes", Attributes: []byte("16:9")},
@@ -83,39 +102,49 @@ func TestBatchGetPins(t *testing.T) {
 	}
 	got := w.pinStates(at, pins...)
 	if diff := cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&skeinv1.PinState{}, "create_time")); diff != "" {
-		t.Error(diff)
+		t.Errorf("pins (-want +got):\n%s", diff)
 	}
+
+	// Exactly the living pins are in the lists of their owners, with the same time of creation.
 	listed := map[string]*skeinv1.FeedEntry{}
 	for _, owner := range []string{"bob", "cid", "dan"} {
 		list := pinsOf(owner)
 		list.AtLeast = at
-		for _, e := range ask(w, w.feed.ListPins, list).GetEntries() {
-			listed[e.GetOwnerId()+"/"+e.GetPinId()] = e
+		for _, entry := range ask(w, w.feed.ListPins, list).GetEntries() {
+			listed[entry.GetOwnerId()+"/"+entry.GetPinId()] = entry
 		}
 	}
 	if len(listed) != 7 {
-		t.Errorf("%d pins are listed", len(listed))
+		t.Errorf("ListPins: got %d pins of all owners, want 7", len(listed))
 	}
-	for _, p := range got {
-		of := listed[p.GetOwnerId()+"/"+p.GetPinId()]
-		if p.GetLiving() != (of != nil) || (p.GetCreateTime() != nil) != p.GetLiving() {
-			t.Errorf("%v is listed as %v", p, of)
+	for _, state := range got {
+		entry := listed[state.GetOwnerId()+"/"+state.GetPinId()]
+		if state.GetLiving() != (entry != nil) {
+			t.Errorf("got pin state %v, but ListPins has %v", state, entry)
 		}
-		if diff := cmp.Diff(of.GetCreateTime(), p.GetCreateTime(), protocmp.Transform()); diff != "" {
-			t.Errorf("%s began at another time than in its list: %s", p.GetPinId(), diff)
+		if (state.GetCreateTime() != nil) != state.GetLiving() {
+			t.Errorf("got pin state %v, want a create time exactly if the pin is living", state)
+		}
+		if diff := cmp.Diff(entry.GetCreateTime(), state.GetCreateTime(), protocmp.Transform()); diff != "" {
+			t.Errorf("create time of %s (-ListPins +BatchGetPins):\n%s", state.GetPinId(), diff)
 		}
 	}
-	// What ended may begin again, and has another time then.
+
+	// A pin whose id is used again after its end has a new time of creation.
 	at = w.publish(pinned("bob", "dogs", "ended"))
-	again := w.pinStates(at, pinNamed("bob", "ended"), pinNamed("bob", "plain"))
-	if !again[0].GetLiving() || again[0].GetBoardId() != "dogs" || !again[0].GetCreateTime().AsTime().After(again[1].GetCreateTime().AsTime()) {
-		t.Error(again)
+	states := w.pinStates(at, pinNamed("bob", "ended"), pinNamed("bob", "plain"))
+	recreated, older := states[0], states[1]
+	if !recreated.GetLiving() || recreated.GetBoardId() != "dogs" {
+		t.Errorf("recreated pin: got %v, want a living pin on the board dogs", recreated)
+	}
+	if created := recreated.GetCreateTime().AsTime(); !created.After(older.GetCreateTime().AsTime()) {
+		t.Errorf("recreated pin: got create time %v, want a time after %v", created, older.GetCreateTime().AsTime())
 	}
 }
 
-// TestEditChangesAttributesAndNoOrder: an edit is in the page, the list and the state of the pin,
-// with its time. The pin keeps its place and its time, a count of newer pins does not have it, and
-// the edit ends with the life of the pin.
+// TestEditChangesAttributesAndNoOrder checks that an edit is in the page, the list and the state of
+// the pin, with its time. The pin keeps its place and its time of creation, and does not count as
+// newer. A pin that is created again has nothing of the edit.
 func TestEditChangesAttributesAndNoOrder(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	first := pinned("bob", "", "first")
@@ -126,44 +155,74 @@ func TestEditChangesAttributesAndNoOrder(t *testing.T) {
 	at = w.publish(editedPin("bob", "first", "older"), editedPin("bob", "first", "new"), editedPin("bob", "never", "new"))
 	newer := ask(w, w.feed.CountNewer, &skeinv1.CountNewerRequest{ReaderId: "ann", NewerThan: before.GetNewestToken(), AtLeast: at})
 	if newer.GetCount() != 0 {
-		t.Errorf("%d newer pins after edits, want 0", newer.GetCount())
+		t.Errorf("CountNewer after edits: got %d, want 0", newer.GetCount())
 	}
+
+	// The feed and the list have the same entries as before, except for the attributes.
 	want := before.GetEntries()
 	want[1].Attributes = []byte("new")
-	ignored := protocmp.IgnoreFields(&skeinv1.FeedEntry{}, "edit_time")
 	list := pinsOf("bob")
 	list.AtLeast = at
 	page := ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}).GetEntries()
-	for name, entries := range map[string][]*skeinv1.FeedEntry{"feed": page, "pins": ask(w, w.feed.ListPins, list).GetEntries()} {
-		if diff := cmp.Diff(want, entries, protocmp.Transform(), ignored); diff != "" {
-			t.Errorf("%s (-expected +got):\n%s", name, diff)
+	for name, entries := range map[string][]*skeinv1.FeedEntry{
+		"feed": page,
+		"pins": ask(w, w.feed.ListPins, list).GetEntries(),
+	} {
+		withoutEditTime := protocmp.IgnoreFields(&skeinv1.FeedEntry{}, "edit_time")
+		if diff := cmp.Diff(want, entries, protocmp.Transform(), withoutEditTime); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", name, diff)
 		}
-		if created, edited := entries[1].GetCreateTime().AsTime(), entries[1].GetEditTime().AsTime(); !edited.After(created) || entries[0].GetEditTime() != nil {
-			t.Errorf("%s: edited at %v, and the other pin at %v, want after %v and never", name, edited, entries[0].GetEditTime(), created)
+
+		unedited, edited := entries[0], entries[1]
+		if !edited.GetEditTime().AsTime().After(edited.GetCreateTime().AsTime()) {
+			t.Errorf("%s: got edit time %v, want a time after %v", name, edited.GetEditTime(), edited.GetCreateTime())
+		}
+		if unedited.GetEditTime() != nil {
+			t.Errorf("%s: got edit time %v of a pin without edits, want none", name, unedited.GetEditTime())
 		}
 	}
+
 	state := w.pinStates(at, pinNamed("bob", "first"))[0]
-	if diff := cmp.Diff(page[1].GetEditTime(), state.GetEditTime(), protocmp.Transform()); diff != "" || string(state.GetAttributes()) != "new" {
-		t.Errorf("pin state %v, want the attributes and the edit time of the page: %s", state, diff)
+	if string(state.GetAttributes()) != "new" {
+		t.Errorf("pin state: got attributes %q, want %q", state.GetAttributes(), "new")
+	}
+	if diff := cmp.Diff(page[1].GetEditTime(), state.GetEditTime(), protocmp.Transform()); diff != "" {
+		t.Errorf("edit time (-page +pin state):\n%s", diff)
 	}
 
 	at = w.publish(unpinned("bob", "first"), pinned("bob", "", "first"))
-	if again := w.pinStates(at, pinNamed("bob", "first"))[0]; !again.GetLiving() || again.GetEditTime() != nil || len(again.GetAttributes()) > 0 {
-		t.Errorf("created again: %v, want a living pin that was not edited", again)
+	recreated := w.pinStates(at, pinNamed("bob", "first"))[0]
+	if !recreated.GetLiving() || recreated.GetEditTime() != nil || len(recreated.GetAttributes()) > 0 {
+		t.Errorf("recreated pin: got %v, want a living pin that was not edited", recreated)
 	}
 }
 
-// A call takes a thousand pins.
+// TestBatchGetManyPins checks that a call may ask for a thousand pins.
 func TestBatchGetManyPins(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(pinned("bob", "", "p"), showing("cid", "p", "q"))
+
+	// Two pins that exist alternate with pins that do not.
 	pins := make([]*skeinv1.Pin, 1000)
 	for i := range pins {
-		pins[i] = []*skeinv1.Pin{pinNamed("bob", "p"), pinNamed("cid", "p"), pinNamed("dan", strconv.Itoa(i))}[i%3]
+		switch i % 3 {
+		case 0:
+			pins[i] = pinNamed("bob", "p")
+		case 1:
+			pins[i] = pinNamed("cid", "p")
+		case 2:
+			pins[i] = pinNamed("dan", strconv.Itoa(i))
+		}
 	}
-	for i, p := range w.pinStates(at, pins...) {
-		if want := []string{"p", "q", ""}[i%3]; p.GetItemId() != want || p.GetOwnerId() != pins[i].GetOwnerId() || p.GetPinId() != pins[i].GetPinId() {
-			t.Errorf("pin %d: %v", i, p)
+
+	states := w.pinStates(at, pins...)
+	if len(states) != len(pins) {
+		t.Fatalf("got %d pins, want %d", len(states), len(pins))
+	}
+	for i, state := range states {
+		wantItem := []string{"p", "q", ""}[i%3]
+		if state.GetItemId() != wantItem || state.GetOwnerId() != pins[i].GetOwnerId() || state.GetPinId() != pins[i].GetPinId() {
+			t.Errorf("pin %d: got %v, want the pin %v with item %q", i, state, pins[i], wantItem)
 		}
 	}
 }
@@ -194,12 +253,14 @@ func TestBatchGetPinsBadInput(t *testing.T) {
 	}
 }
 
-// The check by hand refuses exactly what the rules of the proto and the rules of ids refuse.
+// TestHandCheckOfBatchGetPins checks that the hand-written validation refuses exactly the requests
+// that the rules in the proto file and the rules for ids refuse.
 func TestHandCheckOfBatchGetPins(t *testing.T) {
-	r, err := request.NewRules()
+	rules, err := request.NewRules()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	id := rapid.SampledFrom([]string{"a", "42", "", strings.Repeat("x", 128), strings.Repeat("x", 129), "a b", "é"})
 	rapid.Check(t, func(t *rapid.T) {
 		req := &skeinv1.BatchGetPinsRequest{
@@ -208,67 +269,94 @@ func TestHandCheckOfBatchGetPins(t *testing.T) {
 		for range rapid.IntRange(0, 3).Draw(t, "pins") {
 			req.Pins = append(req.Pins, pinNamed(id.Draw(t, "owner"), id.Draw(t, "pin")))
 		}
-		bad := len(r.Check(req)) > 0
+
+		wantRefused := len(rules.Check(req)) > 0
 		for _, p := range req.GetPins() {
-			bad = bad || events.ValidateID(p.GetOwnerId()) != nil || events.ValidateID(p.GetPinId()) != nil
+			if events.ValidateID(p.GetOwnerId()) != nil || events.ValidateID(p.GetPinId()) != nil {
+				wantRefused = true
+			}
 		}
-		if got := feedservice.ValidateBatchGetPins(req); (len(got) > 0) != bad {
-			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
+		if got := feedservice.ValidateBatchGetPins(req); (len(got) > 0) != wantRefused {
+			t.Fatalf("by hand: got violations %v, refused by the rules: %v, request %v", got, wantRefused, req)
 		}
 	})
-	for n, bad := range map[int]bool{0: true, 1: false, 1000: false, 1001: true} {
-		req := &skeinv1.BatchGetPinsRequest{Pins: slices.Repeat([]*skeinv1.Pin{pinNamed("bob", "p")}, n)}
-		if got := feedservice.ValidateBatchGetPins(req); (len(got) > 0) != bad || (len(r.Check(req)) > 0) != bad {
-			t.Errorf("%d pins: %v by hand", n, got)
+
+	// The numbers of pins are too large to be drawn.
+	for count, wantRefused := range map[int]bool{0: true, 1: false, 1000: false, 1001: true} {
+		req := &skeinv1.BatchGetPinsRequest{Pins: slices.Repeat([]*skeinv1.Pin{pinNamed("bob", "p")}, count)}
+		if got := feedservice.ValidateBatchGetPins(req); (len(got) > 0) != wantRefused {
+			t.Errorf("%d pins by hand: got violations %v, want refused: %v", count, got, wantRefused)
+		}
+		if got := rules.Check(req); (len(got) > 0) != wantRefused {
+			t.Errorf("%d pins by the rules: got violations %v, want refused: %v", count, got, wantRefused)
 		}
 	}
 }
 
-// A process that is behind answers what it is asked without a position, and waits for one.
+// TestBatchGetPinsAtLeast checks that a process that is behind the log answers from the state that
+// it has if the request names no position, and otherwise waits for the position.
 func TestBatchGetPinsAtLeast(t *testing.T) {
 	w := newWorld(t, withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 10 * time.Millisecond })
 	at := w.publish(pinned("bob", "", "p"))
+
 	req := &skeinv1.BatchGetPinsRequest{Pins: []*skeinv1.Pin{pinNamed("bob", "p")}}
 	if res := ask(w, w.feed.BatchGetPins, req); res.GetPins()[0].GetLiving() || res.GetPosition() == at {
-		t.Error(res)
+		t.Errorf("without a position: got %v, want the state before the pin", res)
 	}
+
 	req.AtLeast = at
 	_, err := w.feed.BatchGetPins(t.Context(), connect.NewRequest(req))
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+
 	w.fold()
 	<-w.inboxReady
 	res, err := w.feed.BatchGetPins(t.Context(), connect.NewRequest(req))
-	if err != nil || !res.Msg.GetPins()[0].GetLiving() || res.Header().Get(LagHeader) != "0" {
-		t.Error(res, err)
+	if err != nil {
+		t.Fatalf("after folding: %v", err)
 	}
+	if !res.Msg.GetPins()[0].GetLiving() {
+		t.Errorf("after folding: got %v, want a living pin", res.Msg)
+	}
+	if lag := res.Header().Get(LagHeader); lag != "0" {
+		t.Errorf("after folding: got %s %q, want 0", LagHeader, lag)
+	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.feed.BatchGetPins(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeCanceled {
-		t.Error(err)
+		t.Errorf("with a canceled context: got %v, want code %v", err, connect.CodeCanceled)
 	}
 }
 
-// Pins are public, as in ListPins: a caller who is bound to a user gets the same answers as all
-// others, also about pins on a board that the user excludes, and of an owner who blocks the user. A
-// caller with another role is refused.
+// TestBatchGetPinsOfCallers checks that pins are public, as in ListPins. A caller who is bound to a
+// user gets the same answers as all others, also about pins on a board that the user excludes, and
+// of an owner who blocks the user. A caller with another role is refused.
 func TestBatchGetPinsOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(
 		createBoard("bob", "cats", "Cats"), follow("ann", "bob"), unfollowBoard("ann", "bob", "cats"),
 		pinned("bob", "cats", "excluded"), pinned("dan", "", "blocked"), block("dan", "ann"), pinned("ann", "", "own"),
 	)
+
+	// The application sees all pins but the last one, which does not exist.
 	pins := []*skeinv1.Pin{pinNamed("bob", "excluded"), pinNamed("dan", "blocked"), pinNamed("ann", "own"), pinNamed("bob", "none")}
 	want := g.as(g.tokens["reader"]).pinStates(at, pins...)
-	for i, p := range want {
-		if p.GetLiving() != (i < 3) {
-			t.Error(p)
+	if len(want) != len(pins) {
+		t.Fatalf("application: got %d pins, want %d", len(want), len(pins))
+	}
+	for i, state := range want {
+		if wantLiving := i < 3; state.GetLiving() != wantLiving {
+			t.Errorf("application: got %v, want living: %v", state, wantLiving)
 		}
 	}
+
 	if diff := cmp.Diff(want, g.as(g.tokens["ann"]).pinStates(at, pins...), protocmp.Transform()); diff != "" {
-		t.Error(diff)
+		t.Errorf("pins (-as the application sees them +as the user sees them):\n%s", diff)
 	}
-	for token, reason := range map[string]string{"publisher": "ROLE_MISSING", "offline": "ROLE_MISSING", "admin": "ROLE_MISSING"} {
-		_, err := g.as(g.tokens[token]).feed.BatchGetPins(t.Context(), connect.NewRequest(&skeinv1.BatchGetPinsRequest{Pins: pins}))
-		wantError(t, err, connect.CodePermissionDenied, reason, "")
+	for _, token := range []string{"publisher", "offline", "admin"} {
+		t.Run("refused "+token, func(t *testing.T) {
+			_, err := g.as(g.tokens[token]).feed.BatchGetPins(t.Context(), connect.NewRequest(&skeinv1.BatchGetPinsRequest{Pins: pins}))
+			wantError(t, err, connect.CodePermissionDenied, "ROLE_MISSING", "")
+		})
 	}
 }
