@@ -13,7 +13,7 @@ import (
 )
 
 // privateReads are the rows of the table about settings of follows, mutes, hidden items, re-pins
-// and edits, in its order.
+// and edits, in the order of the table.
 var privateReads = []documentedRead{
 	{
 		"`ListFollowing` of the user", readFollowing(0), "dan:- cid:-", "dan:- cid:notify,favorite", "dan:- cid:notify,favorite",
@@ -82,7 +82,7 @@ var privateReads = []documentedRead{
 // listOfDan is what everybody sees of the pins of dan, newest first.
 const listOfDan = "of-gus:of gus of-eve:of eve shows-i plain:new:edited"
 
-// settingsText returns the settings that are on, and "-" if there are none.
+// settingsText returns the names of the settings that are on, or "-" if none is on.
 func settingsText(s *skeinv1.FollowSettings) string {
 	var names []string
 	if s.GetHideRepins() {
@@ -108,6 +108,7 @@ func readFollowing(only skeinv1.FollowSetting) func(*world, string, string) (str
 		if err != nil {
 			return "", err
 		}
+
 		var follows []string
 		for _, e := range res.Msg.GetEntries() {
 			follows = append(follows, e.GetUserId()+":"+settingsText(e.GetSettings()))
@@ -123,6 +124,7 @@ func readRelationships(w *world, at, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var relations []string
 	for _, r := range res.Msg.GetRelationships() {
 		if r.GetMuting() {
@@ -139,6 +141,7 @@ func readMuted(w *world, at, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var users []string
 	for _, e := range res.Msg.GetEntries() {
 		if e.GetUntil() != nil {
@@ -165,6 +168,7 @@ func readHidden(w *world, at, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var items []string
 	for _, e := range res.Msg.GetEntries() {
 		items = append(items, e.GetItemId())
@@ -180,6 +184,7 @@ func readUnseen(w *world, at, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var unseen []string
 	for _, i := range res.Msg.GetUnseenIndexes() {
 		unseen = append(unseen, items[i])
@@ -218,6 +223,7 @@ func explainToBob(pin string) func(*world, string, string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		var reasons []string
 		for _, r := range res.Msg.GetReasons() {
 			reasons = append(reasons, strings.TrimPrefix(r.String(), "ABSENCE_REASON_"))
@@ -226,17 +232,18 @@ func explainToBob(pin string) func(*world, string, string) (string, error) {
 	}
 }
 
-// pinShown is what an answer shows of a pin.
+// pinShown is the part that the entry of a list and the state of a pin have in common.
 type pinShown interface {
 	GetPinId() string
 	GetAttributes() []byte
 	GetRepinOf() *skeinv1.Pin
 }
 
+// pinText describes a pin in the form of listOfDan.
 func pinText(p pinShown, isEdited bool) string {
 	text := p.GetPinId()
-	if of := p.GetRepinOf(); of != nil {
-		text += ":of " + of.GetOwnerId()
+	if original := p.GetRepinOf(); original != nil {
+		text += ":of " + original.GetOwnerId()
 	}
 	if isEdited {
 		text += ":" + string(p.GetAttributes()) + ":edited"
@@ -277,9 +284,19 @@ func readPinStates(w *world, at, _ string) (string, error) {
 // gus.
 func TestPrivateReadsAreSeenAsDocumented(t *testing.T) {
 	walkDocumentedReads(t, privateReads,
-		follow("bob", "cid"), follow("bob", "dan"), setFollow("bob", "cid", &skeinv1.FollowSettings{Notify: true, Favorite: true}),
-		mute("bob", "eve"), muteUntil("bob", "fay", time.Now().Add(24*time.Hour)), hidden("bob", "i"), block("gus", "bob"),
-		pinned("cid", "", "c"), pinned("dan", "", "plain"), showing("dan", "shows-i", "i"),
-		repinned("dan", "of-eve", "e", "eve", "e"), repinned("dan", "of-gus", "g", "gus", "g"), editedPin("dan", "plain", "new"),
+		follow("bob", "cid"),
+		follow("bob", "dan"),
+		setFollow("bob", "cid", &skeinv1.FollowSettings{Notify: true, Favorite: true}),
+		mute("bob", "eve"),
+		muteUntil("bob", "fay", time.Now().Add(24*time.Hour)),
+		hidden("bob", "i"),
+		block("gus", "bob"),
+
+		pinned("cid", "", "c"),
+		pinned("dan", "", "plain"),
+		showing("dan", "shows-i", "i"),
+		repinned("dan", "of-eve", "e", "eve", "e"),
+		repinned("dan", "of-gus", "g", "gus", "g"),
+		editedPin("dan", "plain", "new"),
 	)
 }

@@ -14,20 +14,21 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// documentedRead is a row of a table in docs/access.md that says what each caller sees of what bob,
-// the user, did.
+// documentedRead is a row of a table in docs/access.md. The table says what each caller sees of
+// what bob, the user, did.
 type documentedRead struct {
 	// row is the first column of the table.
 	row string
 	// read returns what a caller sees, as a text. self is the user of the caller, empty for the
 	// application.
 	read func(w *world, at, self string) (string, error)
-	// What the three callers see, and the other columns of the table.
-	stranger, user, application          string
+	// stranger, user and application are what these callers see: a text, or the reason of an error.
+	stranger, user, application string
+	// strangerDoc, userDoc and applicationDoc are the other columns of the table.
 	strangerDoc, userDoc, applicationDoc string
 }
 
-// reactionReads are the rows of the table about reactions, in its order.
+// reactionReads are the rows of the table about reactions, in the order of the table.
 var reactionReads = []documentedRead{
 	{
 		"`ListReactions` of the user, a kind such as `save`", readReactionsOfBob("save"), "i", "i", "i",
@@ -63,6 +64,7 @@ func readReactionsOfBob(kind string) func(*world, string, string) (string, error
 		if err != nil {
 			return "", err
 		}
+
 		var items []string
 		for _, e := range res.Msg.GetEntries() {
 			items = append(items, e.GetItemId())
@@ -79,6 +81,7 @@ func readReactorsOfItem(kind string) func(*world, string, string) (string, error
 		if err != nil {
 			return "", err
 		}
+
 		var users []string
 		for _, e := range res.Msg.GetEntries() {
 			users = append(users, e.GetUserId())
@@ -94,6 +97,7 @@ func readKindsOfItem(w *world, at, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var counts []string
 	for _, c := range res.Msg.GetCounters()[0].GetReactions() {
 		counts = append(counts, fmt.Sprintf("%s=%d", c.GetKind(), c.GetCount()))
@@ -125,37 +129,45 @@ func TestReactionsAreSeenAsDocumented(t *testing.T) {
 // docs/access.md. ann is the stranger, and bob the user.
 func walkDocumentedReads(t *testing.T, rows []documentedRead, evs ...*skeinv1.Event) {
 	t.Helper()
-	g := guardFiles(t)
-	bobToken := g.addToken(t, "bob")
-	c := newCluster(t, 3, withAllStores, func(o *worldOptions) { g.options(t, o) })
-	asCaller := func(w *world, token string) *world { return (&guarded{world: w}).as(token) }
-
-	at := asCaller(c.whole, g.tokens["publisher"]).publish(evs...)
 	page, err := os.ReadFile("../docs/access.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, r := range rows {
+		documented := fmt.Sprintf("| %s | %s | %s | %s |", r.row, r.strangerDoc, r.userDoc, r.applicationDoc)
+		if !strings.Contains(string(page), documented) {
+			t.Errorf("docs/access.md lacks the row %s", documented)
+		}
+	}
+
+	g := guardFiles(t)
+	bobToken := g.addToken(t, "bob")
+	c := newCluster(t, 3, withAllStores, func(o *worldOptions) { g.options(t, o) })
+	asCaller := func(w *world, token string) *world { return (&guarded{world: w}).as(token) }
+	at := asCaller(c.whole, g.tokens["publisher"]).publish(evs...)
 
 	for i, w := range append([]*world{c.whole}, c.nodes...) {
-		for _, r := range rows {
-			documented := fmt.Sprintf("| %s | %s | %s | %s |", r.row, r.strangerDoc, r.userDoc, r.applicationDoc)
-			if !strings.Contains(string(page), documented) {
-				t.Errorf("docs/access.md lacks the row %s", documented)
-			}
-			for _, caller := range []struct{ name, token, self, expected string }{
-				{"stranger", g.tokens["ann"], "ann", r.stranger},
-				{"user", bobToken, "bob", r.user},
-				{"application", g.tokens["reader"], "", r.application},
-			} {
-				got, err := r.read(asCaller(w, caller.token), at, caller.self)
-				if err != nil {
-					got = detailsOf(t, err).reason
-				}
-				if got != caller.expected {
-					t.Errorf("process %d, %s, %s: expected %q, got %q", i, r.row, caller.name, caller.expected, got)
-				}
-			}
+		process := "one process"
+		if i > 0 {
+			process = fmt.Sprint("node ", i)
 		}
+		t.Run(process, func(t *testing.T) {
+			for _, r := range rows {
+				for _, caller := range []struct{ name, token, self, want string }{
+					{"stranger", g.tokens["ann"], "ann", r.stranger},
+					{"user", bobToken, "bob", r.user},
+					{"application", g.tokens["reader"], "", r.application},
+				} {
+					got, err := r.read(asCaller(w, caller.token), at, caller.self)
+					if err != nil {
+						got = detailsOf(t, err).reason
+					}
+					if got != caller.want {
+						t.Errorf("%s by the %s: got %q, want %q", r.row, caller.name, got, caller.want)
+					}
+				}
+			}
+		})
 	}
 }
 
