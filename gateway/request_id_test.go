@@ -17,24 +17,29 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// An internal error is found in the log by the name that its caller has given the call, or else by
-// one that the answer tells: for plain calls, for those of net/http, and for gRPC.
+// TestRequestIDs checks that an internal error can be found in the log by an id: the one that the
+// caller has given the call, or else one that the server makes and returns. It holds for calls
+// that the loop answers, for those that net/http answers, and for gRPC-Web.
 func TestRequestIDs(t *testing.T) {
 	var log callLog
 	w := newWorld(t, func(o *worldOptions) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+
+	// CheckFollows fails with an internal error if it is asked about the follower "broken".
 	m, ok := w.server.methods[connectv1.GraphServiceCheckFollowsProcedure].(*unaryMethod[
 		skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest])
 	if !ok {
-		t.Fatal("CheckFollows is another method")
+		t.Fatalf("CheckFollows is a %T", w.server.methods[connectv1.GraphServiceCheckFollowsProcedure])
 	}
-	answers := m.handle
+	checkFollows := m.handle
 	m.handle = func(ctx context.Context, req *skeinv1.CheckFollowsRequest, x *call.Info) (*skeinv1.CheckFollowsResponse, error) {
 		if req.GetPairs()[0].GetUserId() == "broken" {
 			return nil, errors.New("a row that cannot be")
 		}
-		return answers(ctx, req, x)
+		return checkFollows(ctx, req, x)
 	}
-	ask := func(follower, id string, options ...connect.ClientOption) (http map[string][]string, err error) {
+
+	// callWithID returns the headers of the answer, or those of the error.
+	callWithID := func(follower, id string, options ...connect.ClientOption) (map[string][]string, error) {
 		req := connect.NewRequest(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair(follower, "bob")}})
 		if id != "" {
 			req.Header().Set(RequestIDHeader, id) //nolint:canonicalheader // it is as net/http has it
@@ -48,7 +53,8 @@ func TestRequestIDs(t *testing.T) {
 		}
 		return res.Header(), nil
 	}
-	for _, c := range []struct {
+
+	for _, protocol := range []struct {
 		name    string
 		options []connect.ClientOption
 	}{
@@ -56,41 +62,64 @@ func TestRequestIDs(t *testing.T) {
 		{"JSON", []connect.ClientOption{connect.WithProtoJSON()}},
 		{"gRPC-Web", []connect.ClientOption{connect.WithGRPCWeb()}},
 	} {
-		for _, id := range []string{"checkout-7/2:a", "", "no good name", "\"quoted\"", strings.Repeat("x", maxRequestID+1)} {
+		t.Run(protocol.name, func(t *testing.T) {
+			for _, c := range []struct {
+				name, id string
+				isValid  bool
+			}{
+				{"a good id", "checkout-7/2:a", true},
+				{"no id", "", false},
+				{"spaces", "no good name", false},
+				{"quotes", "\"quoted\"", false},
+				{"a long id", strings.Repeat("x", maxRequestID+1), false},
+			} {
+				log.reset()
+				header, err := callWithID("broken", c.id, protocol.options...)
+				if connect.CodeOf(err) != connect.CodeInternal {
+					t.Fatalf("%s: got error %v, want code %v", c.name, err, connect.CodeInternal)
+				}
+
+				returned := first(header[ErrorIDHeader])
+				if c.isValid && returned != c.id {
+					t.Errorf("%s: got id %q, want %q", c.name, returned, c.id)
+				}
+				if !c.isValid && (returned == "" || returned == c.id) {
+					t.Errorf("%s: got id %q, want one that the server made", c.name, returned)
+				}
+				if line := log.line(t); line["request_id"] != returned || line["msg"] != "call failed" {
+					t.Errorf("%s: got log line %v, want a failed call with id %q", c.name, line, returned)
+				}
+			}
+
+			// Calls that succeed, or fail by the caller's own fault, are not logged. The server
+			// makes no id for them, and returns the caller's id only with an error.
 			log.reset()
-			header, err := ask("broken", id, c.options...)
-			if connect.CodeOf(err) != connect.CodeInternal {
-				t.Fatalf("%s: %v", c.name, err)
+			if header, err := callWithID("ann", "checkout-8", protocol.options...); err != nil || header[ErrorIDHeader] != nil {
+				t.Errorf("good call: got error %v and id %q, want neither", err, header[ErrorIDHeader])
 			}
-			told := first(header[ErrorIDHeader])
-			if sane := id == "checkout-7/2:a"; sane && told != id || !sane && (told == "" || told == id) {
-				t.Errorf("%s: a call named %q is told %q", c.name, id, told)
+			header, err := callWithID("", "", protocol.options...)
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || header[ErrorIDHeader] != nil {
+				t.Errorf("bad call without an id: got error %v and id %q, want code %v and no id",
+					err, header[ErrorIDHeader], connect.CodeInvalidArgument)
 			}
-			if line := log.line(t); line["request_id"] != told || line["msg"] != "call failed" {
-				t.Errorf("%s: told %q, logged %v", c.name, told, line)
+			header, err = callWithID("", "checkout-9", protocol.options...)
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || first(header[ErrorIDHeader]) != "checkout-9" {
+				t.Errorf("bad call with an id: got error %v and id %q, want code %v and %q",
+					err, header[ErrorIDHeader], connect.CodeInvalidArgument, "checkout-9")
 			}
-		}
-		log.reset()
-		// Of what is right, or refused for the caller's own fault, nothing is logged, and nothing
-		// is made.
-		if header, err := ask("ann", "checkout-8", c.options...); err != nil || header[ErrorIDHeader] != nil {
-			t.Errorf("%s: %v, %v", c.name, header, err)
-		}
-		if header, err := ask("", "", c.options...); connect.CodeOf(err) != connect.CodeInvalidArgument || header[ErrorIDHeader] != nil {
-			t.Errorf("%s: %v, %v", c.name, header, err)
-		}
-		if header, _ := ask("", "checkout-9", c.options...); first(header[ErrorIDHeader]) != "checkout-9" {
-			t.Errorf("%s: %v", c.name, header)
-		}
-		if n := w.server.conns.HandedOver.Load(); c.name == "plain" && n > 0 {
-			t.Error("plain calls were not answered by the loop")
-		}
-		if text := log.text(); text != "" {
-			t.Errorf("%s: logged %s", c.name, text)
-		}
+			if text := log.text(); text != "" {
+				t.Errorf("calls without an internal error: got log %s, want nothing", text)
+			}
+
+			// The plain calls come first, so that no connection is at net/http yet.
+			if n := w.server.conns.HandedOver.Load(); protocol.name == "plain" && n > 0 {
+				t.Errorf("%d connections went to net/http, want none", n)
+			}
+		})
 	}
 }
 
+// first returns the first of the values of a header, or "" if there is none.
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -98,7 +127,7 @@ func first(values []string) string {
 	return values[0]
 }
 
-// callLog keeps what is logged.
+// callLog holds what a logger has written since the last reset.
 type callLog struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -122,11 +151,11 @@ func (l *callLog) text() string {
 	return l.buf.String()
 }
 
-// line is the one line that was logged.
+// line parses the log, which must be exactly one line of JSON.
 func (l *callLog) line(t *testing.T) (line map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(l.text()), &line); err != nil {
-		t.Errorf("%v: %s", err, l.text())
+		t.Errorf("got log %q, want one line of JSON: %v", l.text(), err)
 	}
 	return line
 }
