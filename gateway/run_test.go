@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,18 +17,21 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// A shutdown in the middle of work loses nothing that was accepted: every call that the server
-// began is answered, and every event that a client was told is in the log is there.
+// TestShutdownLosesNothing stops the server while clients publish. Every call that the server began
+// must be answered, and every event that a client knows to be published must be in the store.
 func TestShutdownLosesNothing(t *testing.T) {
 	w := newWorld(t)
+
+	// The clients publish until the server is gone.
 	const clients = 16
-	var told, begun atomic.Int64
+	var accepted atomic.Int64
 	var wg sync.WaitGroup
 	busy := make(chan struct{}, clients)
 	for n := range clients {
@@ -36,20 +41,22 @@ func TestShutdownLosesNothing(t *testing.T) {
 					Events: []*skeinv1.Event{follow(fmt.Sprint("fan", n), fmt.Sprint("star", i))},
 				}))
 				if err != nil {
-					// The connection was refused, or closed before the call was read: nothing that
-					// the server said.
+					// A connection may be refused, or closed before the server reads the call. But the
+					// server must not send an error.
 					if connect.IsWireError(err) {
 						t.Errorf("client %d: %v", n, err)
 					}
 					return
 				}
-				told.Add(1)
+				accepted.Add(1)
 				if i == 10 {
 					busy <- struct{}{}
 				}
 			}
 		})
 	}
+
+	// The server stops when all clients are busy.
 	for range clients {
 		<-busy
 	}
@@ -57,7 +64,8 @@ func TestShutdownLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	begun.Store(int64(w.count("skein_rpc_duration_seconds", "method", "skein.v1.EventService/Publish")))
+
+	// The store has all that is in the log.
 	head, err := w.log.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -72,18 +80,24 @@ func TestShutdownLosesNothing(t *testing.T) {
 	defer r.Close()
 	var stored int64
 	for n := range clients {
-		c, err := r.UserCounts(fmt.Sprint("fan", n))
+		counts, err := r.UserCounts(fmt.Sprint("fan", n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored += c.Following
+		stored += counts.Following
 	}
-	if told.Load() != begun.Load() || told.Load() != stored {
-		t.Errorf("%d calls begun, %d answered well, %d events stored", begun.Load(), told.Load(), stored)
+
+	if stored != accepted.Load() {
+		t.Errorf("got %d stored events, want %d as accepted", stored, accepted.Load())
+	}
+	began := int64(w.count("skein_rpc_duration_seconds", "method", "skein.v1.EventService/Publish"))
+	if began != accepted.Load() {
+		t.Errorf("the server began %d calls, want %d as accepted", began, accepted.Load())
 	}
 }
 
-// count returns the value, or the number of observations, of a metric.
+// count returns the value of a metric, or the number of its observations. The labels are names and
+// values in turn. If several series have them, count returns the sum.
 func (w *world) count(name string, labels ...string) float64 {
 	w.t.Helper()
 	families, err := w.registry.Gather()
@@ -91,28 +105,34 @@ func (w *world) count(name string, labels ...string) float64 {
 		w.t.Fatal(err)
 	}
 	total := 0.0
-	for _, f := range families {
-		if f.GetName() != name {
+	for _, family := range families {
+		if family.GetName() != name {
 			continue
 		}
-	metrics:
-		for _, m := range f.GetMetric() {
-			for i := 0; i+1 < len(labels); i += 2 {
-				found := false
-				for _, l := range m.GetLabel() {
-					found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
-				}
-				if !found {
-					continue metrics
-				}
+		for _, m := range family.GetMetric() {
+			if hasLabels(m, labels) {
+				total += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
-			total += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return total
 }
 
-// A call that waits when the order to stop comes is answered.
+// hasLabels reports whether a series has all the labels, which are names and values in turn.
+func hasLabels(m *dto.Metric, labels []string) bool {
+	for pair := range slices.Chunk(labels, 2) {
+		hasLabel := slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool {
+			return l.GetName() == pair[0] && l.GetValue() == pair[1]
+		})
+		if !hasLabel {
+			return false
+		}
+	}
+	return true
+}
+
+// TestShutdownWaitsForCalls checks that a call that waits when the server is told to stop is still
+// answered.
 func TestShutdownWaitsForCalls(t *testing.T) {
 	w := newWorld(t, asleep)
 	at := w.publish(follow("ann", "bob"))
@@ -120,21 +140,24 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	go func() {
 		p, err := w.followers("bob", anyKind)(1, "", at)
 		if err == nil && len(p.entries) != 1 {
-			err = errors.New("a stale answer")
+			err = fmt.Errorf("got %d followers, want 1", len(p.entries))
 		}
 		answered <- err
 	}()
 	w.awaitInFlight(1)
+
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.stop() }()
 	<-w.server.serverCtx.Done()
 	awaitRefused(t, strings.TrimPrefix(w.url, "http://"))
+
+	// Only now can the call be answered.
 	w.fold()
 	if err := <-answered; err != nil {
-		t.Error(err)
+		t.Errorf("the call: %v", err)
 	}
 	if err := <-stopped; err != nil {
-		t.Error(err)
+		t.Errorf("Run: %v", err)
 	}
 }
 
@@ -142,16 +165,17 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 func awaitRefused(t *testing.T, addr string) {
 	t.Helper()
 	for t.Context().Err() == nil {
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 		if err != nil {
 			return
 		}
-		_ = c.Close()
+		_ = conn.Close()
 	}
-	t.Fatal("the listener stays")
+	t.Fatalf("%s still accepts connections", addr)
 }
 
-// A call that does not end in time is interrupted, and Run says so.
+// TestShutdownTimeout checks that a call that does not end in time is interrupted, and that Run
+// returns an error about it.
 func TestShutdownTimeout(t *testing.T) {
 	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.ShutdownTimeout = time.Millisecond })
 	at := w.publish(follow("ann", "bob"))
@@ -161,17 +185,21 @@ func TestShutdownTimeout(t *testing.T) {
 		answered <- err
 	}()
 	w.awaitInFlight(1)
+
 	err := w.stop()
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still under way") {
-		t.Error(err)
+		t.Errorf("Run: got %v, want %v with a text about calls that are still under way", err, context.DeadlineExceeded)
 	}
 	if err := <-answered; err == nil {
-		t.Error("a call was answered that was interrupted")
+		t.Error("the call that was interrupted: got an answer, want an error")
 	}
+
+	// The cleanup of the world would fail the test for the error of Run.
 	w.stop = func() error { return nil }
 }
 
-// Streams have no end of their own: they are ended with an error that says to go elsewhere.
+// TestShutdownEndsStreams checks that the server ends streams, which do not end by themselves, with
+// an error that tells the client to call again.
 func TestShutdownEndsStreams(t *testing.T) {
 	w := newWorld(t)
 	watch, err := w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck("")))
@@ -182,14 +210,23 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Error(err)
 	}
-	if !watch.Receive() || watch.Msg().GetStatus() != notServing || watch.Receive() {
-		t.Error(watch.Msg())
+
+	// The last message says that the server is not serving.
+	if !watch.Receive() {
+		t.Fatalf("got no message after the shutdown: %v", watch.Err())
+	}
+	if got := watch.Msg().GetStatus(); got != notServing {
+		t.Errorf("after the shutdown: got status %v, want %v", got, notServing)
+	}
+	if watch.Receive() {
+		t.Errorf("got another message %v, want the end of the stream", watch.Msg())
 	}
 	wantError(t, watch.Err(), connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
 	_ = watch.Close()
 }
 
-// Before it stops accepting, the server says on /readyz that it stops, and continues answering.
+// TestDrain checks that the server first says on /readyz that it stops, and goes on answering
+// meanwhile.
 func TestDrain(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.DrainDelay = time.Hour })
 	defer w.closeListener()
@@ -197,16 +234,19 @@ func TestDrain(t *testing.T) {
 	if _, err := w.followers("bob", anyKind)(1, "", at); err != nil {
 		t.Fatal(err)
 	}
+
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.stop() }()
 	for !w.server.draining.Load() {
 		select {
 		case err := <-stopped:
-			t.Fatal("stopped without draining: ", err)
+			t.Fatalf("the server has stopped without draining: %v", err)
 		default:
 		}
 	}
 	w.wantReady("draining", http.StatusServiceUnavailable, "stopping", "ready")
+
+	// A call is answered, but its connection is not kept.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+connectv1.GraphServiceListFollowersProcedure,
 		strings.NewReader(`{"userId":"bob"}`))
 	if err != nil {
@@ -214,23 +254,26 @@ func TestDrain(t *testing.T) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	res, err := w.http.Do(req)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatal("a call while draining: ", res, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("call while draining: got status %s, want 200", res.Status)
 	}
 	if !res.Close {
-		t.Error("the connection stays open")
+		t.Error("call while draining: the connection stays open, want it to be closed")
 	}
 	res.Body.Close()
 
-	// The hour ends with the listener.
+	// The end of the listener ends the delay, too.
 	w.closeListener()
 	if err := <-stopped; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v, expected %v", err, net.ErrClosed)
+		t.Errorf("Run: got %v, want %v", err, net.ErrClosed)
 	}
 	w.stop = func() error { return nil }
 }
 
-// TestDrainDelayEnds: after the delay the server stops without an error.
+// TestDrainDelayEnds checks that the server stops without an error after the delay.
 func TestDrainDelayEnds(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.DrainDelay = time.Millisecond })
 	if err := w.stop(); err != nil {
@@ -238,6 +281,7 @@ func TestDrainDelayEnds(t *testing.T) {
 	}
 }
 
+// awaitInFlight waits until the server has at least n calls in work.
 func (w *world) awaitInFlight(n int64) {
 	for w.server.budgets.InFlight() < n {
 		select {
@@ -248,7 +292,7 @@ func (w *world) awaitInFlight(n int64) {
 	}
 }
 
-// A listener that fails ends Run with its error.
+// TestRunOnAClosedListener checks that Run returns the error of its listener.
 func TestRunOnAClosedListener(t *testing.T) {
 	w := newWorld(t)
 	s, err := New(Options{Log: w.log, Publisher: w.publisher, Hub: w.hub, Graph: w.store})
@@ -261,37 +305,46 @@ func TestRunOnAClosedListener(t *testing.T) {
 	}
 	l.Close()
 	if err := s.Run(t.Context(), l); !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
+		t.Errorf("Run: got %v, want %v", err, net.ErrClosed)
 	}
 }
 
-// A client that sends its request slowly, or does not take its answer, is cut off; one that streams
-// is not.
+// TestSlowClients checks that the server closes the connection of a client that sends its request
+// slowly, but not that of a client that waits for the next message of a stream.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	const limit = time.Second
 	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = limit })
+
 	for name, request := range map[string]string{
 		"half a header": "POST /skein.v1.GraphService/ListFollowers HTTP/1.1\r\nHost: localhost\r\n",
 		"half a body": "POST /skein.v1.GraphService/ListFollowers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
 			"Content-Length: 100\r\n\r\n{",
 	} {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, request); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, conn); err != nil {
-			t.Logf("%s: %v", name, err)
-		}
-		conn.Close()
+		t.Run(name, func(t *testing.T) {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+
+			// The server ends the connection in some way, with or without an answer.
+			if err := conn.SetReadDeadline(time.Now().Add(patienceOfTests)); err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.Copy(io.Discard, conn)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the connection is still open after %v, want an end after about %v", patienceOfTests, limit)
+			}
+		})
 	}
-	// A stream that is silent for longer than the limit, and has a listener, continues: what is
-	// sent next arrives.
+
+	// On a busy machine even this client may be too slow, and tries again.
 	var watch *connect.ServerStreamForClient[healthv1.HealthCheckResponse]
-	for { // on a busy machine the request itself may be too slow
+	for {
 		var err error
 		watch, err = w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck(connectv1.GraphServiceName)))
 		if err == nil && watch.Receive() {
@@ -304,23 +357,31 @@ func TestSlowClients(t *testing.T) {
 	defer watch.Close()
 	for watch.Msg().GetStatus() != serving {
 		if !watch.Receive() {
-			break
+			t.Fatalf("the stream has ended before the service was serving: %v", watch.Err())
 		}
 	}
+
+	// The stream is silent for longer than the limit. Then the end of the folding changes the
+	// status, and the client still receives the message about it.
 	time.AfterFunc(limit+limit/2, w.unfold)
-	if !watch.Receive() || watch.Msg().GetStatus() != notServing {
-		t.Error(watch.Msg(), watch.Err())
+	if !watch.Receive() {
+		t.Fatalf("the silent stream has ended: %v", watch.Err())
+	}
+	if got := watch.Msg().GetStatus(); got != notServing {
+		t.Errorf("after the silence: got status %v, want %v", got, notServing)
 	}
 }
 
 func TestNewDemandsItsParts(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
-		t.Error("made of nothing")
+		t.Error("New without options: got no error")
 	}
+
+	// Two servers cannot have the same registry.
 	w := newWorld(t)
 	o := Options{Log: w.log, Publisher: w.publisher, Hub: w.hub, Graph: w.store, Registry: w.registry}
 	var taken prometheus.AlreadyRegisteredError
 	if _, err := New(o); !errors.As(err, &taken) {
-		t.Errorf("two servers in one registry: %v", err)
+		t.Errorf("New with the registry of another server: got %v, want a %T", err, taken)
 	}
 }
