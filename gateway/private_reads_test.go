@@ -74,7 +74,8 @@ var privateReads = []documentedRead{
 		"the list with `repin_of`, edited attributes and `edit_time`", "the same", "the same",
 	},
 	{
-		"`BatchGetPins` of a re-pin, and of an edited pin", readPinStates, "plain:new:edited of-gus:of gus", "plain:new:edited of-gus:of gus", "plain:new:edited of-gus:of gus",
+		"`BatchGetPins` of a re-pin, and of an edited pin", readPinStates,
+		"plain:new:edited of-gus:of gus", "plain:new:edited of-gus:of gus", "plain:new:edited of-gus:of gus",
 		"`repin_of`, edited attributes and `edit_time`", "the same", "the same",
 	},
 }

@@ -436,8 +436,10 @@ func TestPublishRefusesBackfillsThatCannotCount(t *testing.T) {
 		{name: "the end of all sources", wait: visible, accepted: 1, events: []*skeinv1.Event{backfillClosed("")}},
 		{
 			name: "after the end of all sources", accepted: 0,
-			events:     []*skeinv1.Event{backfillFrom("new", 1, follow("ann", "eve"))},
-			rejections: []string{`0 REASON_INVALID_BACKFILL source "new" is closed: a backfill_closed ended its backfills, or all, and only live events count since`},
+			events: []*skeinv1.Event{backfillFrom("new", 1, follow("ann", "eve"))},
+			rejections: []string{
+				`0 REASON_INVALID_BACKFILL source "new" is closed: a backfill_closed ended its backfills, or all, and only live events count since`,
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

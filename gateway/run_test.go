@@ -41,8 +41,8 @@ func TestShutdownLosesNothing(t *testing.T) {
 					Events: []*skeinv1.Event{follow(fmt.Sprint("fan", n), fmt.Sprint("star", i))},
 				}))
 				if err != nil {
-					// A connection may be refused, or closed before the server reads the call. But the
-					// server must not send an error.
+					// A connection may be refused, or closed before the server reads the call. But
+					// the server must not send an error.
 					if connect.IsWireError(err) {
 						t.Errorf("client %d: %v", n, err)
 					}

@@ -13,8 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// scan reads a scan to its end, or until stop returns true for a message. It returns the entries and
-// the last token.
+// scan reads a scan to its end, or until stop returns true for a message. It returns the entries
+// and the last token.
 func (w *world) scan(req *skeinv1.ScanFollowersRequest, stop func(*skeinv1.ScanFollowersResponse) bool) ([]string, string) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -121,8 +121,8 @@ func TestScanWhileTheListChanges(t *testing.T) {
 	w := newWorld(t)
 	at, want := w.fans("star", 3000)
 
-	// After the first message, the oldest fan, who is the last one in the list, unfollows, and a new
-	// one, who would be the first, follows. The server may have read the rest before that.
+	// After the first message, the oldest fan, who is the last one in the list, unfollows, and a
+	// new one, who would be the first, follows. The server may have read the rest before that.
 	changedAt := ""
 	endOfListAt := ""
 	got, _ := w.scan(scanUser("star", "", at), func(res *skeinv1.ScanFollowersResponse) bool {

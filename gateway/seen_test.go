@@ -260,18 +260,24 @@ func TestSeenBadInput(t *testing.T) {
 		req                 *skeinv1.FilterSeenRequest
 		reason, field, text string
 	}{
-		"no user":           {&skeinv1.FilterSeenRequest{}, "INVALID_FIELD", "user_id", "1 to 128 bytes"},
-		"an empty item":     {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a", ""}}, "INVALID_FIELD", "item_ids[1]", "1 to 128 bytes"},
-		"an item too long":  {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{strings.Repeat("x", 129)}}, "INVALID_FIELD", "item_ids[0]", "128"},
-		"a space":           {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a", "b", "c d"}}, "INVALID_FIELD", "item_ids[2]", "128 bytes"},
-		"too many":          {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: tooMany}, "INVALID_FIELD", "item_ids", "10000"},
-		"too many numbers":  {&skeinv1.FilterSeenRequest{UserId: "ann", NumericIds: make([]uint64, seenservice.MaxCandidates+1)}, "INVALID_FIELD", "numeric_ids", "10000"},
-		"items and numbers": {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a"}, NumericIds: []uint64{1}}, "INVALID_FIELD", "item_ids", "not both"},
-		"negative window":   {&skeinv1.FilterSeenRequest{UserId: "ann", WindowMonths: -1}, "INVALID_FIELD", "window_months", "0 or more"},
-		"no position":       {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: "x"}, "INVALID_POSITION", "at_least", "no position"},
-		"a long position":   {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: strings.Repeat("x", 257)}, "INVALID_FIELD", "at_least", "256"},
-		"beyond the log":    {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: beyondLog}, "INVALID_POSITION", "at_least", "beyond the end"},
-		"many empty items":  {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: make([]string, 1000)}, "INVALID_FIELD", "item_ids[0]", "and at least 24 more"},
+		"no user":          {&skeinv1.FilterSeenRequest{}, "INVALID_FIELD", "user_id", "1 to 128 bytes"},
+		"an empty item":    {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a", ""}}, "INVALID_FIELD", "item_ids[1]", "1 to 128 bytes"},
+		"an item too long": {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{strings.Repeat("x", 129)}}, "INVALID_FIELD", "item_ids[0]", "128"},
+		"a space":          {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a", "b", "c d"}}, "INVALID_FIELD", "item_ids[2]", "128 bytes"},
+		"too many":         {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: tooMany}, "INVALID_FIELD", "item_ids", "10000"},
+		"too many numbers": {
+			&skeinv1.FilterSeenRequest{UserId: "ann", NumericIds: make([]uint64, seenservice.MaxCandidates+1)},
+			"INVALID_FIELD", "numeric_ids", "10000",
+		},
+		"items and numbers": {
+			&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a"}, NumericIds: []uint64{1}},
+			"INVALID_FIELD", "item_ids", "not both",
+		},
+		"negative window":  {&skeinv1.FilterSeenRequest{UserId: "ann", WindowMonths: -1}, "INVALID_FIELD", "window_months", "0 or more"},
+		"no position":      {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: "x"}, "INVALID_POSITION", "at_least", "no position"},
+		"a long position":  {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: strings.Repeat("x", 257)}, "INVALID_FIELD", "at_least", "256"},
+		"beyond the log":   {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: beyondLog}, "INVALID_POSITION", "at_least", "beyond the end"},
+		"many empty items": {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: make([]string, 1000)}, "INVALID_FIELD", "item_ids[0]", "and at least 24 more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.seenClient.FilterSeen(t.Context(), connect.NewRequest(c.req))
