@@ -18,7 +18,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// multiplexed has the clients of a world use HTTP/2 without TLS.
+// multiplexed makes the clients of a world use HTTP/2 without TLS.
 func (w *world) multiplexed() {
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
@@ -27,9 +27,8 @@ func (w *world) multiplexed() {
 	w.connect(connect.WithGRPC())
 }
 
-// callsOfEachKind makes a read, a publish, a status and a health check, all of which must be
-// answered. None may be refused. What did not arrive in time is sent again: in tests that give
-// clients little of it, a machine that stands still for so long cuts off this client, too.
+// callsOfEachKind makes a read, a publish, a status and a health check, each of which must be
+// answered without an error.
 func (w *world) callsOfEachKind() {
 	w.t.Helper()
 	answered(w, w.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "bob")}})
@@ -38,7 +37,9 @@ func (w *world) callsOfEachKind() {
 	answered(w, w.health.Check, &healthv1.HealthCheckRequest{})
 }
 
-// answered makes a call until the server answers it, which it must do without an error.
+// answered makes a call until the server answers it, which it must do without an error. A call that
+// does not arrive in time is made again. In tests that give clients little time, the server also
+// cuts off this client if the machine stands still for so long.
 func answered[Req, Res any](
 	w *world, method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
 ) {
@@ -48,87 +49,97 @@ func answered[Req, Res any](
 		if err == nil {
 			return
 		}
-		late := !connect.IsWireError(err) || strings.Contains(err.Error(), os.ErrDeadlineExceeded.Error())
-		if !late || w.t.Context().Err() != nil {
+		isLate := !connect.IsWireError(err) || strings.Contains(err.Error(), os.ErrDeadlineExceeded.Error())
+		if !isLate || w.t.Context().Err() != nil {
 			w.t.Fatal(err)
 		}
 		w.t.Logf("called again: %v", err)
 	}
 }
 
-// flood opens streams until one is refused, and returns how many were let in. They stay open until
-// the test ends.
+// flood opens streams until the server refuses one, or accepts more than most. It returns how many
+// streams were accepted, and the error of the one that was refused. The streams stay open until the
+// test ends.
 func flood[Res any](
 	t *testing.T, open func() (*connect.ServerStreamForClient[Res], error), most int,
-) (letIn int, refused error) {
+) (accepted int, refused error) {
 	t.Helper()
-	for letIn <= most {
+	for accepted <= most {
 		stream, err := open()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !stream.Receive() {
-			return letIn, stream.Err()
+			return accepted, stream.Err()
 		}
 		t.Cleanup(func() { _ = stream.Close() })
-		letIn++
+		accepted++
 	}
-	return letIn, nil
+	return accepted, nil
 }
 
-// TestFloodOfStreams: each kind of stream has a budget of its own, and takes nothing of the budget
-// of calls. That of health needs no token.
+// TestFloodOfStreams checks that each kind of stream has a budget of its own, and takes nothing
+// from the budgets of calls. The streams of health matter most, because they need no token.
 func TestFloodOfStreams(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 4 })
 	w.multiplexed()
-	refusedAt := func(what string, letIn, want int, refused error) {
+
+	wantLimit := func(kind string, accepted, limit int, refused error) {
 		t.Helper()
-		if letIn != want || refused == nil {
-			t.Errorf("%s: %d were let in, and then %v", what, letIn, refused)
+		if accepted != limit || refused == nil {
+			t.Errorf("%s: got %d accepted streams and then error %v, want %d and a refusal", kind, accepted, refused, limit)
 			return
 		}
 		if d := detailsOf(t, refused); d.code != connect.CodeResourceExhausted || d.reason != "OVERLOADED" || !d.retry {
-			t.Errorf("%s: %v", what, refused)
+			t.Errorf("%s: got error %v with %+v, want code %v, reason OVERLOADED and a time to retry",
+				kind, refused, d, connect.CodeResourceExhausted)
 		}
 	}
-	letIn, err := flood(t, func() (*connect.ServerStreamForClient[healthv1.HealthCheckResponse], error) {
+	accepted, err := flood(t, func() (*connect.ServerStreamForClient[healthv1.HealthCheckResponse], error) {
 		return w.health.Watch(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{}))
 	}, healthStreams)
-	refusedAt("health", letIn, healthStreams, err)
-	letIn, err = flood(t, func() (*connect.ServerStreamForClient[skeinv1.WatchResponse], error) {
+	wantLimit("health", accepted, healthStreams, err)
+	accepted, err = flood(t, func() (*connect.ServerStreamForClient[skeinv1.WatchResponse], error) {
 		return w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{}))
 	}, w.server.limits.Watches)
-	refusedAt("events", letIn, w.server.limits.Watches, err)
+	wantLimit("events", accepted, w.server.limits.Watches, err)
+
+	// While all these streams are open, calls have their whole budgets.
 	if n := w.server.budgets.Reads.Used() + w.server.budgets.Writes.Used(); n != 0 {
-		t.Errorf("%d calls of the budget are taken", n)
+		t.Errorf("the streams take %d of the budgets of calls, want 0", n)
 	}
 	w.callsOfEachKind()
 	if got := w.server.budgets.Streams["/"+healthv1connect.HealthName+"/Watch"].Limit; got != healthStreams {
-		t.Errorf("the budget of health is %d", got)
+		t.Errorf("budget of health streams: got %d, want %d", got, healthStreams)
 	}
 }
 
-// TestEveryStreamHasABudget: no method that answers with a stream takes from the budget of calls.
+// TestEveryStreamHasABudget checks that no method that answers with a stream takes from the budget
+// of calls.
 func TestEveryStreamHasABudget(t *testing.T) {
 	w := newWorld(t)
+	if len(w.server.streams) == 0 {
+		t.Error("got no methods that answer with a stream")
+	}
+	most := int64(max(healthStreams, w.server.limits.FeedWatches))
 	for procedure := range w.server.streams {
-		b := w.server.budgets.Streams[procedure]
-		if b == nil || b.Limit > int64(max(healthStreams, w.server.limits.FeedWatches)) || b.Limit < 1 {
-			t.Errorf("%s: %+v", procedure, b)
+		budget := w.server.budgets.Streams[procedure]
+		if budget == nil || budget.Limit > most || budget.Limit < 1 {
+			t.Errorf("%s: got budget %+v, want one of 1 to %d streams", procedure, budget, most)
 		}
 	}
 }
 
-// TestStreamsOfFeedsAndNotificationsShareTheirMemory: both kinds of streams follow the log for a
-// user and cost the same, so one bound, which is derived from the memory of the process, holds for
-// both together.
+// TestStreamsOfFeedsAndNotificationsShareTheirMemory checks that both kinds of streams have one
+// budget. Both follow the log for a user and cost the same, so one limit, which is derived from the
+// memory of the process, holds for both together.
 func TestStreamsOfFeedsAndNotificationsShareTheirMemory(t *testing.T) {
 	w := newWorld(t)
 	streams := w.server.budgets.Streams
-	feeds, notifications := streams[connectv1.FeedServiceWatchFeedProcedure],
-		streams[connectv1.NotificationServiceWatchNotificationsProcedure]
+	feeds := streams[connectv1.FeedServiceWatchFeedProcedure]
+	notifications := streams[connectv1.NotificationServiceWatchNotificationsProcedure]
 	if feeds == nil || feeds != notifications {
-		t.Fatalf("expected one budget for both kinds of streams, got %p and %p", feeds, notifications)
+		t.Fatalf("got budgets %p and %p, want the same one for both kinds of streams", feeds, notifications)
 	}
 
 	before := w.server.budgets.InFlight()
@@ -136,17 +147,17 @@ func TestStreamsOfFeedsAndNotificationsShareTheirMemory(t *testing.T) {
 		t.Fatal(f)
 	}
 	defer notifications.Release("", 1)
-	if got := w.server.budgets.InFlight(); got != before+1 {
-		t.Errorf("expected the stream to count once, got %d calls in work after %d", got, before)
+	if got := w.server.budgets.InFlight() - before; got != 1 {
+		t.Errorf("one stream counts as %d calls in work, want 1", got)
 	}
 }
 
-// TestCallsOfOperators: when the budgets of reads and writes are used up, operators are still
-// answered.
+// TestCallsOfOperators checks that operators are still answered when the budgets of reads and
+// writes are used up.
 func TestCallsOfOperators(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
-	for _, b := range []*admission.Budget{w.server.budgets.Reads, w.server.budgets.Writes} {
-		if f := b.Take("", 1); f != nil {
+	for _, budget := range []*admission.Budget{w.server.budgets.Reads, w.server.budgets.Writes} {
+		if f := budget.Take("", 1); f != nil {
 			t.Fatal(f)
 		}
 	}
@@ -154,13 +165,15 @@ func TestCallsOfOperators(t *testing.T) {
 	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
 	ask(w, w.health.Check, &healthv1.HealthCheckRequest{})
+
 	w.server.budgets.Reads.Release("", 1)
 	w.server.budgets.Writes.Release("", 1)
 	w.callsOfEachKind()
 }
 
-// TestWritesTakeNoPlaceOfReads: while writes hold all their places, because the log does not take
-// them, reads are answered; and writes are while reads hold all of theirs.
+// TestWritesTakeNoPlaceOfReads checks that reads are answered while writes use up their own budget,
+// because the log does not accept them. In the same way, writes are answered while reads use up
+// theirs.
 func TestWritesTakeNoPlaceOfReads(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
 	read := func() error {
@@ -172,82 +185,95 @@ func TestWritesTakeNoPlaceOfReads(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct {
-		name           string
-		full           *admission.Budget
-		refused, taken func() error
+		name       string
+		fullBudget *admission.Budget
+		// callRefused makes a call of the full budget, and callAnswered one of the other budget.
+		callRefused, callAnswered func() error
 	}{
 		{"writes", w.server.budgets.Writes, write, read},
 		{"reads", w.server.budgets.Reads, read, write},
 	} {
 		t.Run(c.name+" are full", func(t *testing.T) {
-			if f := c.full.Take("", 1); f != nil {
+			if f := c.fullBudget.Take("", 1); f != nil {
 				t.Fatal(f)
 			}
-			defer c.full.Release("", 1)
-			before := c.full.Refused()
-			err := c.refused()
+			defer c.fullBudget.Release("", 1)
+			refusedBefore := c.fullBudget.Refused()
+
+			err := c.callRefused()
 			wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
-			if want := "the service allows 1 " + c.name + " at a time"; !strings.Contains(err.Error(), want) {
-				t.Errorf("expected an error with %q, got %v", want, err)
+			if want := "the service allows 1 " + c.name + " at a time"; err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %q, want one that contains %q", err, want)
 			}
-			if got := c.full.Refused() - before; got != 1 {
-				t.Errorf("expected 1 refusal to be counted, got %d", got)
+			if got := c.fullBudget.Refused() - refusedBefore; got != 1 {
+				t.Errorf("got %d counted refusals, want 1", got)
 			}
-			if err := c.taken(); err != nil {
-				t.Errorf("expected the other class to be answered, got %v", err)
+			if err := c.callAnswered(); err != nil {
+				t.Errorf("call of the other budget: got %v, want an answer", err)
 			}
 		})
 	}
 }
 
-// TestFloodOfExpensiveReads: reads by heat run so many at once, some wait for a moment, and the
-// rest is refused. Others are answered all the while.
+// TestFloodOfExpensiveReads checks that only a few reads by heat run at the same time, that some
+// wait for a moment, and that the others are refused. Other calls are answered all the while.
 func TestFloodOfExpensiveReads(t *testing.T) {
-	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.ExpensiveReads, o.Limits.InFlight = 1, 16 })
-	b := w.server.budgets.ExpensiveReads
-	b.MaxWait = time.Millisecond
-	byHeat := func() error {
+	w := newWorld(t, withFeeds, func(o *worldOptions) {
+		o.Limits.ExpensiveReads = 1
+		o.Limits.InFlight = 16
+	})
+	budget := w.server.budgets.ExpensiveReads
+	budget.MaxWait = time.Millisecond
+	readByHeat := func() error {
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
 			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_TRENDING,
 		}))
 		return err
 	}
-	if err := byHeat(); err != nil {
+	if err := readByHeat(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Wait(t.Context()); err != nil {
+
+	// The test takes the only place. A read that has waited for MaxWait is refused.
+	if err := budget.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
-	b.MaxWait = time.Hour
-	waits := make(chan error, 1)
-	go func() { waits <- byHeat() }()
-	for b.Waiting() < 1 {
-		if len(waits) > 0 {
-			t.Fatalf("expected a read to wait for its turn, and it ended with %v", <-waits)
+	wantError(t, readByHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
+
+	// One read waits for its turn. Of 16 calls only two may be expensive, so the next read is
+	// refused at once.
+	budget.MaxWait = time.Hour
+	answered := make(chan error, 1)
+	go func() { answered <- readByHeat() }()
+	for budget.Waiting() < 1 {
+		if len(answered) > 0 {
+			t.Fatalf("the read has ended with %v, want it to wait for its turn", <-answered)
 		}
 		runtime.Gosched()
 	}
-	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "") // 16 calls, of which two may be expensive
+	wantError(t, readByHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
 	ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann"})
 	w.callsOfEachKind()
-	b.Done()
-	if err := <-waits; err != nil {
-		t.Error(err)
+
+	// The read that waits gets the place as soon as it is free.
+	budget.Done()
+	if err := <-answered; err != nil {
+		t.Errorf("the read that has waited: %v", err)
 	}
-	if err := byHeat(); err != nil {
-		t.Error(err)
+	if err := readByHeat(); err != nil {
+		t.Errorf("a read after the flood: %v", err)
 	}
-	if n := b.Used(); n != 0 {
-		t.Errorf("%d expensive reads are under way", n)
+	if n := budget.Used(); n != 0 {
+		t.Errorf("got %d expensive reads in work, want 0", n)
 	}
-	if n := b.Refused(); n != 2 {
-		t.Errorf("expected 2 refusals to be counted, got %d", n)
+	if n := budget.Refused(); n != 2 {
+		t.Errorf("got %d counted refusals, want 2", n)
 	}
 }
 
-// A read that waits for a store which lags holds no place of an expensive read. So while all places
-// are taken, it learns that the store is behind.
+// TestExpensiveReadsWaitForTheirStoresFirst checks that a read that waits for a store which lags
+// holds no place of an expensive read. So it gets the error that the store is behind even while all
+// places are taken.
 func TestExpensiveReadsWaitForTheirStoresFirst(t *testing.T) {
 	w := newWorld(t, withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	at := w.publish(follow("ann", "bob"))
