@@ -17,21 +17,28 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// BenchmarkQuietWatchers reports what 10 000 watchers of feeds cost while nothing happens that
-// concerns them, each with 50 followees, over HTTP/2 with 250 streams a connection: bytes a
-// watcher, and the part of one processor, heartbeats included. In the second part, other owners pin
-// 100 times a second. The clients are in the same process, as raw frames, and are counted, too.
+// BenchmarkQuietWatchers measures what 10 000 watchers of feeds cost while nothing happens that
+// concerns them. Each has 50 followees, and 250 of them share a connection of HTTP/2. It reports
+// bytes per watcher, and the share of one processor, including heartbeats: first in silence, and
+// then while other owners create 100 pins per second. The clients, which send raw frames, are in
+// the same process, so their cost is included.
 func BenchmarkQuietWatchers(b *testing.B) {
 	b.Run("open", func(b *testing.B) { benchmarkQuietWatchers(b, newWorld(b, withAllStores)) })
 	b.Run("token", func(b *testing.B) {
-		g := newGuarded(b, withAllStores, func(o *worldOptions) { o.Certificates, o.clientTLS = nil, nil })
+		g := newGuarded(b, withAllStores, func(o *worldOptions) {
+			o.Certificates = nil
+			o.clientTLS = nil
+		})
 		benchmarkQuietWatchers(b, g.as(g.tokens["all"]), "authorization", "Bearer "+g.tokens["reader"])
 	})
 }
 
 func benchmarkQuietWatchers(b *testing.B, w *world, header ...string) {
-	const watchers, a, followees = 10_000, 250, 50
-	w.server.feed.Watchers.CountInterval, w.server.feed.Watchers.Pause = time.Second, 200*time.Millisecond
+	const watchers, perConnection, followees = 10_000, 250, 50
+	w.server.feed.Watchers.CountInterval = time.Second
+	w.server.feed.Watchers.Pause = 200 * time.Millisecond
+
+	// Ten readers per call of Publish have 500 events.
 	at := ""
 	for i := 0; i < watchers; i += 10 {
 		var evs []*skeinv1.Event
@@ -43,68 +50,83 @@ func benchmarkQuietWatchers(b *testing.B, w *world, header ...string) {
 		at = w.publish(evs...)
 	}
 	w.caughtUp(at)
-	before := memory()
-	for c := range watchers / a {
-		openWatchers(b, w, c*a, a, header)
+
+	before := liveMemory()
+	for i := range watchers / perConnection {
+		openWatchers(b, w, i*perConnection, perConnection, header)
 	}
-	taken := w.server.budgets.Streams[connectv1.FeedServiceWatchFeedProcedure]
-	if n := taken.Used(); n != watchers {
-		b.Fatalf("%d watchers are there", n)
+	budget := w.server.budgets.Streams[connectv1.FeedServiceWatchFeedProcedure]
+	if n := budget.Used(); n != watchers {
+		b.Fatalf("got %d watchers, want %d", n, watchers)
 	}
-	held := float64(memory()-before) / watchers
-	silence := 3 * time.Second // the first heartbeats come in one burst
-	quiet, busy := 0.0, 0.0
+	bytesPerWatcher := float64(liveMemory()-before) / watchers
+
+	const silence = 3 * time.Second // The first heartbeats come in one burst.
+	quietCPU := 0.0
+	busyCPU := 0.0
 	b.ResetTimer()
 	for range b.N {
-		quiet = used(func() { <-time.After(30*time.Second + silence) })
-		busy = used(func() {
-			tick := time.NewTicker(10 * time.Millisecond)
-			defer tick.Stop()
+		quietCPU = measureCPU(func() { <-time.After(30*time.Second + silence) })
+		busyCPU = measureCPU(func() {
+			ticker := time.NewTicker(10 * time.Millisecond)
+			defer ticker.Stop()
 			for i := range 500 {
-				<-tick.C
+				<-ticker.C
 				w.publish(pinned("stranger", "", fmt.Sprint(i)))
 			}
 		})
 	}
-	b.ReportMetric(held, "B/watcher")
-	b.ReportMetric(quiet, "%cpu-quiet")
-	b.ReportMetric(busy, "%cpu-100-pins/s")
+	b.ReportMetric(bytesPerWatcher, "B/watcher")
+	b.ReportMetric(quietCPU, "%cpu-quiet")
+	b.ReportMetric(busyCPU, "%cpu-100-pins/s")
 }
 
-// openWatchers opens watchers on a connection of their own, and waits for the first message of
-// each.
+// openWatchers opens n watchers on a connection of their own, and waits for the first message of
+// each. They watch the feeds of readers from number first on.
 func openWatchers(b *testing.B, w *world, first, n int, header []string) {
 	b.Helper()
 	conn, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := http2.NewFramer(conn, conn)
+	framer := http2.NewFramer(conn, conn)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		b.Fatal(err)
 	}
-	if err := f.WriteSettings(); err != nil {
+	if err := framer.WriteSettings(); err != nil {
 		b.Fatal(err)
 	}
-	if err := f.WriteWindowUpdate(0, 1<<30); err != nil {
+	// The client never gives flow control credit again, so it gives enough for all messages.
+	if err := framer.WriteWindowUpdate(0, 1<<30); err != nil {
 		b.Fatal(err)
 	}
-	got, ended := make(chan bool, n), make(chan struct{})
+
+	// The reader of the connection reports the first frame of each stream: true if it has a
+	// message, and false if it ends the stream.
+	accepted := make(chan bool, n)
+	readerEnded := make(chan struct{})
 	go func() {
-		defer close(ended)
-		answered := map[uint32]bool{}
+		defer close(readerEnded)
+		hasAnswer := map[uint32]bool{}
 		for {
-			frame, err := f.ReadFrame()
+			frame, err := framer.ReadFrame()
 			if err != nil {
 				return
 			}
-			if d, ok := frame.(*http2.DataFrame); ok && !answered[d.StreamID] {
-				answered[d.StreamID] = true
-				got <- !d.StreamEnded()
+			data, ok := frame.(*http2.DataFrame)
+			if ok && !hasAnswer[data.StreamID] {
+				hasAnswer[data.StreamID] = true
+				accepted <- !data.StreamEnded()
 			}
 		}
 	}()
-	b.Cleanup(func() { conn.Close(); <-ended })
+	b.Cleanup(func() {
+		conn.Close()
+		<-readerEnded
+	})
+
+	// Streams of clients have odd numbers. The body of each is an envelope of Connect, with the
+	// length of the message in its last byte.
 	head := h2HeadOf(connectv1.FeedServiceWatchFeedProcedure, "application/connect+proto", header...)
 	for i := range n {
 		msg, err := proto.Marshal(&skeinv1.WatchFeedRequest{ReaderId: fmt.Sprint("reader", first+i)})
@@ -113,24 +135,24 @@ func openWatchers(b *testing.B, w *world, first, n int, header []string) {
 		}
 		body := append([]byte{0, 0, 0, 0, byte(len(msg))}, msg...)
 		stream := uint32(2*i + 1)
-		err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
+		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
 		if err == nil {
-			err = f.WriteData(stream, true, body)
+			err = framer.WriteData(stream, true, body)
 		}
 		if err != nil {
 			b.Fatal(err)
 		}
 	}
 	for range n {
-		if !<-got {
+		if !<-accepted {
 			b.Fatal("a watcher was refused")
 		}
 	}
 }
 
-// memory returns the bytes of live objects and of stacks. Free room in the spans of the heap is
-// left out: it depends on earlier garbage, and varied by 10 MB and more.
-func memory() uint64 {
+// liveMemory returns the bytes of live objects and of stacks. It leaves out the free space in the
+// spans of the heap, which depends on earlier garbage, and varied by 10 MB and more.
+func liveMemory() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -138,11 +160,13 @@ func memory() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// used returns how much of one processor the process takes while something is done, in percent.
-func used(do func()) float64 {
-	start, before := time.Now(), cpuTime()
+// measureCPU calls do, and returns how much of one processor the process used meanwhile, in
+// percent.
+func measureCPU(do func()) float64 {
+	start := time.Now()
+	cpuBefore := cpuTime()
 	do()
-	return 100 * float64(cpuTime()-before) / float64(time.Since(start))
+	return 100 * float64(cpuTime()-cpuBefore) / float64(time.Since(start))
 }
 
 func cpuTime() time.Duration {

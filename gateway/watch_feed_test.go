@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -20,14 +19,16 @@ import (
 // feedWatching is a client of WatchFeed.
 type feedWatching struct {
 	*connect.ServerStreamForClient[skeinv1.WatchFeedResponse]
-	w    *world
-	req  *skeinv1.WatchFeedRequest
+	w   *world
+	req *skeinv1.WatchFeedRequest
+	// last is the last message; nil before the first one.
 	last *skeinv1.WatchFeedResponse
 }
 
+// watchFeed opens a stream, which ends with the test.
 func (w *world) watchFeed(req *skeinv1.WatchFeedRequest) *feedWatching {
 	w.t.Helper()
-	// What is lost is not waited for.
+	// With the deadline, a test fails if a message that it waits for never comes.
 	ctx, cancel := context.WithTimeout(w.t.Context(), patienceOfTests)
 	stream, err := w.feed.WatchFeed(ctx, connect.NewRequest(req))
 	if err != nil {
@@ -40,7 +41,7 @@ func (w *world) watchFeed(req *skeinv1.WatchFeedRequest) *feedWatching {
 	return &feedWatching{stream, w, req, nil}
 }
 
-// next is the next message.
+// next returns the next message.
 func (f *feedWatching) next() *skeinv1.WatchFeedResponse {
 	f.w.t.Helper()
 	if !f.Receive() {
@@ -50,42 +51,52 @@ func (f *feedWatching) next() *skeinv1.WatchFeedResponse {
 	return f.last
 }
 
-// reach reads messages until one has the number of CountNewer at a position.
+// reach reads messages until one has the count that CountNewer returns at a position. Without a
+// token, the message must also have the same read marker.
 func (f *feedWatching) reach(at string) {
 	f.w.t.Helper()
 	want := f.w.countNewer(&skeinv1.ReadFeedRequest{
 		ReaderId: f.req.GetReaderId(), IncludeOwn: f.req.GetIncludeOwn(), HideSeen: f.req.GetHideSeen(), OnePerItem: f.req.GetOnePerItem(),
 		IgnoreServed: f.req.GetIgnoreServed(), AtLeast: at,
 	}, f.req.GetNewerThan())
-	read := func(t *timestamppb.Timestamp) bool {
-		return f.req.GetNewerThan() != "" || proto.Equal(t, want.GetReadTime())
+
+	isReached := func() bool {
+		if f.last == nil || f.last.GetCount() != want.GetCount() || f.last.GetMore() != want.GetMore() {
+			return false
+		}
+		return f.req.GetNewerThan() != "" || proto.Equal(f.last.GetReadTime(), want.GetReadTime())
 	}
-	for f.last == nil || f.last.GetCount() != want.GetCount() || f.last.GetMore() != want.GetMore() || !read(f.last.GetReadTime()) {
+	for !isReached() {
 		f.next()
 	}
 }
 
-// TestWatchFeed: whatever happens, each watcher reaches the number that CountNewer returns.
+// TestWatchFeed checks that each watcher reaches the count that CountNewer returns, whatever
+// happens.
 func TestWatchFeed(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "before"), pinned("ann", "", "mine"))
+
+	// Each watcher counts from the newest page, so its count begins at 0.
 	var watchers []*feedWatching
 	for _, feed := range []*skeinv1.ReadFeedRequest{
 		{}, {IncludeOwn: true}, {OnePerItem: true}, {HideSeen: true}, {HideSeen: true, IgnoreServed: true, OnePerItem: true},
 	} {
-		feed.ReaderId, feed.AtLeast = "ann", at
+		feed.ReaderId = "ann"
+		feed.AtLeast = at
 		f := w.watchFeed(&skeinv1.WatchFeedRequest{
 			ReaderId: "ann", NewerThan: w.readFeed(feed).GetNewestToken(), IncludeOwn: feed.GetIncludeOwn(), HideSeen: feed.GetHideSeen(),
 			OnePerItem: feed.GetOnePerItem(), IgnoreServed: feed.GetIgnoreServed(), AtLeast: at,
 		})
 		if m := f.next(); m.GetCount() != 0 || m.GetMore() || m.GetPosition() != at || m.GetCompleteness() != complete {
-			t.Errorf("it begins with %v", m)
+			t.Errorf("first message to %v: got %v, want count 0 at %s, complete", f.req, m, at)
 		}
 		watchers = append(watchers, f)
 	}
+
 	pins := 0
 	for _, step := range []struct {
-		what string
+		name string
 		evs  []*skeinv1.Event
 	}{
 		{"new pins", []*skeinv1.Event{showing("bob", "1", "twice"), showing("bob", "2", "twice"), showing("bob", "3", "third")}},
@@ -111,20 +122,23 @@ func TestWatchFeed(t *testing.T) {
 		{"and back", []*skeinv1.Event{follow("ann", "bob")}},
 		{"many", pinsBy("bob", &pins, 150)},
 	} {
+		t.Log(step.name) // A watcher that does not reach the count fails in next, which has no name.
 		at = w.publish(step.evs...)
 		for _, f := range watchers {
 			f.reach(at)
 		}
 	}
-	// From the top of a message on, the number begins at 0.
-	top := watchers[0].last.GetNewestToken()
-	again := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", NewerThan: top, AtLeast: at})
-	if m := again.next(); m.GetCount() != 0 || m.GetMore() {
-		t.Errorf("from the top on: %v", m)
+
+	// A watcher that begins at the newest token of a message begins at 0 again.
+	token := watchers[0].last.GetNewestToken()
+	fromToken := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", NewerThan: token, AtLeast: at})
+	if m := fromToken.next(); m.GetCount() != 0 || m.GetMore() {
+		t.Errorf("from the newest token of a message: got %v, want count 0", m)
 	}
-	// Who has read nothing is shown everything.
+
+	// For a reader who has read nothing, all pins count.
 	if m := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann"}).next(); m.GetCount() != 100 || !m.GetMore() {
-		t.Errorf("without a page: %v", m)
+		t.Errorf("without a token: got %v, want count 100 and more", m)
 	}
 }
 
@@ -134,31 +148,36 @@ func unblocked(user, blocked string) *skeinv1.Event {
 	}}
 }
 
-// TestWatchFeedAtRandom: watchers come and go while users follow, block and pin at random, and each
-// reaches the number of CountNewer.
+// TestWatchFeedAtRandom checks that each watcher reaches the count that CountNewer returns, while
+// watchers come and go and users follow, block and pin at random.
 func TestWatchFeedAtRandom(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	random := rand.New(rand.NewPCG(7, 7))
 	users := []string{"ann", "bob", "cid", "dan", "eve"}
-	user := func() (a, b string) {
+	twoUsers := func() (a, b string) {
 		i := random.IntN(len(users))
-		return users[i], users[(i+1+random.IntN(len(users)-1))%len(users)]
+		j := (i + 1 + random.IntN(len(users)-1)) % len(users)
+		return users[i], users[j]
 	}
+
 	var watchers []*feedWatching
 	for round := range 60 {
 		var evs []*skeinv1.Event
 		for i := range 1 + random.IntN(6) {
-			a, b := user()
-			pin, item := fmt.Sprint(random.IntN(6)), fmt.Sprint("item", random.IntN(6))
-			evs = append(evs, []*skeinv1.Event{
+			a, b := twoUsers()
+			pin := fmt.Sprint(random.IntN(6))
+			item := fmt.Sprint("item", random.IntN(6))
+			candidates := []*skeinv1.Event{
 				follow(a, b), follow(a, b), unfollow(a, b), followBoard(a, b, "cats"), unfollowBoard(a, b, "cats"), block(a, b),
 				unblocked(a, b), mute(a, b), pinned(a, "cats", fmt.Sprintf("%d.%d", round, i)), pinned(a, "", pin), unpinned(a, pin),
 				showing(a, fmt.Sprint(round, "-", i), item), played(a, item), served(a, item),
-			}[random.IntN(14)])
+			}
+			evs = append(evs, candidates[random.IntN(len(candidates))])
 		}
 		at := w.publish(evs...)
+
 		if round%4 == 0 {
-			reader, _ := user()
+			reader, _ := twoUsers()
 			watchers = append(watchers, w.watchFeed(&skeinv1.WatchFeedRequest{
 				ReaderId: reader, HideSeen: round%8 == 0, IncludeOwn: round%3 == 0, OnePerItem: round%5 == 0,
 			}))
@@ -173,7 +192,8 @@ func TestWatchFeedAtRandom(t *testing.T) {
 	}
 }
 
-// While nothing changes, the last message comes again.
+// TestWatchFeedInSilence checks that the server sends the last message again and again while
+// nothing changes.
 func TestWatchFeedInSilence(t *testing.T) {
 	w := newWorld(t, withFeeds, func(o *worldOptions) { o.watchPeriod = time.Millisecond })
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "p"))
@@ -181,9 +201,10 @@ func TestWatchFeedInSilence(t *testing.T) {
 	first := f.next()
 	for range 3 {
 		if diff := cmp.Diff(first, f.next(), protocmp.Transform()); diff != "" {
-			t.Error(diff)
+			t.Errorf("repeated message (-first +got):\n%s", diff)
 		}
 	}
+
 	if err := w.stop(); err != nil {
 		t.Error(err)
 	}
@@ -206,18 +227,22 @@ func TestWatchFeedThatIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := w.watchFeed(c.req)
 			for f.Receive() {
-				t.Error(f.Msg())
+				t.Errorf("got message %v, want none", f.Msg())
 			}
 			wantError(t, f.Err(), connect.CodeInvalidArgument, c.reason, c.field)
 		})
 	}
+
+	// A second stream is beyond the limit.
 	w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann"}).next()
-	more := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann"})
-	more.Receive()
-	wantError(t, more.Err(), connect.CodeResourceExhausted, "OVERLOADED", "")
+	beyondLimit := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann"})
+	if beyondLimit.Receive() {
+		t.Fatalf("stream beyond the limit: got message %v, want none", beyondLimit.Msg())
+	}
+	wantError(t, beyondLimit.Err(), connect.CodeResourceExhausted, "OVERLOADED", "")
 	limit := "the service allows 1 streams of skein.v1.FeedService/WatchFeed at a time (set by --memory)"
-	if !strings.Contains(more.Err().Error(), limit) {
-		t.Errorf("expected an error that contains %q, got %v", limit, more.Err())
+	if !strings.Contains(beyondLimit.Err().Error(), limit) {
+		t.Errorf("got error %q, want one that contains %q", beyondLimit.Err(), limit)
 	}
 }
 
@@ -225,18 +250,23 @@ func TestWatchFeedOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(follow("ann", "bob"), pinned("bob", "", "p"))
 	for _, token := range []string{"reader", "ann"} {
-		if m := g.as(g.tokens[token]).watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: at}).next(); m.GetCount() != 1 {
-			t.Errorf("%s: %v", token, m)
+		m := g.as(g.tokens[token]).watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: at}).next()
+		if m.GetCount() != 1 {
+			t.Errorf("caller %s: got %v, want count 1", token, m)
 		}
 	}
 	for token, reason := range map[string]string{"ann": "OTHER_USER", "publisher": "ROLE_MISSING", "admin": "ROLE_MISSING"} {
-		f := g.as(g.tokens[token]).watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "bob"})
-		f.Receive()
-		wantError(t, f.Err(), connect.CodePermissionDenied, reason, "")
+		t.Run("refused "+token, func(t *testing.T) {
+			f := g.as(g.tokens[token]).watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "bob"})
+			if f.Receive() {
+				t.Errorf("got message %v, want none", f.Msg())
+			}
+			wantError(t, f.Err(), connect.CodePermissionDenied, reason, "")
+		})
 	}
 }
 
-// The end of the inbox ends the watchers.
+// TestWatchFeedOfStoppedInbox checks that the watchers end when the inbox stops folding.
 func TestWatchFeedOfStoppedInbox(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	f := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: w.publish(follow("ann", "bob"))})

@@ -3,13 +3,11 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -24,9 +22,10 @@ type watching struct {
 	t testing.TB
 }
 
+// watch opens a stream, which ends with the test.
 func (w *world) watch(after string, kinds ...string) watching {
 	w.t.Helper()
-	// What is lost is not waited for.
+	// With the deadline, a test fails if a message that it waits for never comes.
 	ctx, cancel := context.WithTimeout(w.t.Context(), patienceOfTests)
 	stream, err := w.events.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{After: after, Kinds: kinds}))
 	if err != nil {
@@ -39,7 +38,7 @@ func (w *world) watch(after string, kinds ...string) watching {
 	return watching{stream, w.t}
 }
 
-// next is the next message.
+// next returns the next message.
 func (w watching) next() *skeinv1.WatchResponse {
 	w.t.Helper()
 	if !w.Receive() {
@@ -52,86 +51,92 @@ func (w watching) next() *skeinv1.WatchResponse {
 func (w watching) take(n int) (got []*skeinv1.WatchResponse) {
 	w.t.Helper()
 	for len(got) < n {
-		if m := w.next(); m.GetEvent() != nil {
+		m := w.next()
+		if m.GetEvent() != nil {
 			got = append(got, m)
 		} else if m.GetEventTime() != nil {
-			w.t.Error("a checkpoint with a time")
+			w.t.Errorf("got event time %v in a message without an event, want none", m.GetEventTime())
 		}
 	}
 	return got
 }
 
-func named(id string, ev *skeinv1.Event) *skeinv1.Event {
-	ev.EventId = id
-	return ev
-}
-
-func batch(t *testing.T, evs ...*skeinv1.Event) []byte {
+// appendHistory appends a history with repeats, malformed events and envelopes, and backfills. It
+// returns the events that count. The last one is a live event.
+func appendHistory(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
 	t.Helper()
-	data, err := proto.Marshal(&skeinv1.EventBatch{Events: evs})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-// watched is a history with repeats, malformed events and envelopes, and backfills. It ends with a
-// live event.
-func watched(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
-	t.Helper()
-	old := follow("old", "bob")
-	old.Source, old.Offset, old.OccurredAt = "import", 1, timestamppb.New(time.Unix(1_000_000_000, 5000))
+	imported := follow("old", "bob")
+	imported.Source = "import"
+	imported.Offset = 1
+	imported.OccurredAt = timestamppb.New(time.Unix(1_000_000_000, 5000))
 	good := []*skeinv1.Event{
-		follow("ann", "bob"), named("a", follow("cid", "bob")), createBoard("bob", "cats", "Cats"), pinned("bob", "cats", "p1"),
-		unfollow("ann", "bob"), old, block("dan", "ann"), named("b", follow("eve", "bob")), mute("eve", "fay"),
+		0: follow("ann", "bob"),
+		1: withID(follow("cid", "bob"), "a"),
+		2: createBoard("bob", "cats", "Cats"),
+		3: pinned("bob", "cats", "p1"),
+		4: unfollow("ann", "bob"),
+		5: imported,
+		6: block("dan", "ann"),
+		7: withID(follow("eve", "bob"), "b"),
+		8: mute("eve", "fay"),
 	}
-	appendRaw(batch(t, good[0]))
-	appendRaw(batch(t, follow("self", "self"), good[1], good[1], good[2], good[3], follow("self", "self")))
+	selfFollow := follow("self", "self")
+
+	appendEnvelope := func(evs ...*skeinv1.Event) {
+		t.Helper()
+		appendRaw(marshal(t, &skeinv1.EventBatch{Events: evs}))
+	}
+	appendEnvelope(good[0])
+	appendEnvelope(selfFollow, good[1], good[1], good[2], good[3], selfFollow)
 	appendRaw([]byte{0xff})
-	appendRaw(batch(t, good[1], follow("self", "self"))) // nothing passes
-	appendRaw(batch(t, good[4], good[5], good[6], good[7], good[1]))
-	appendRaw(batch(t, good[8]))
+	appendEnvelope(good[1], selfFollow) // No event of this envelope counts.
+	appendEnvelope(good[4], good[5], good[6], good[7], good[1])
+	appendEnvelope(good[8])
 	return good
 }
 
-// A caller that is interrupted at any message and continues from its position gets exactly the
-// rest, with the same times.
+// TestWatch checks that a caller who is interrupted at any message, and continues from the position
+// of the message, gets exactly the rest, with the same times.
 func TestWatch(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)
-	want := watched(t, appendRaw)
+	want := appendHistory(t, appendRaw)
+
+	// Live events have increasing times of the log, and backfills their own times.
 	all := w.watch("EARLIEST").take(len(want))
 	last := time.Time{}
 	for i, m := range all {
 		if diff := cmp.Diff(want[i], m.GetEvent(), protocmp.Transform()); diff != "" {
-			t.Error(diff)
+			t.Errorf("event %d (-want +got):\n%s", i, diff)
 		}
-		at := m.GetEventTime().AsTime()
+		eventTime := m.GetEventTime().AsTime()
 		if want[i].GetSource() != "" {
-			if !at.Equal(want[i].GetOccurredAt().AsTime()) {
-				t.Errorf("a backfill is of %v", at)
+			if occurred := want[i].GetOccurredAt().AsTime(); !eventTime.Equal(occurred) {
+				t.Errorf("backfill %d: got time %v, want %v", i, eventTime, occurred)
 			}
 			continue
 		}
-		if !at.After(last) {
-			t.Errorf("%v after %v", at, last)
+		if !eventTime.After(last) {
+			t.Errorf("event %d: got time %v, want a time after %v", i, eventTime, last)
 		}
-		last = at
+		last = eventTime
 	}
+
 	for i, m := range all[:len(all)-1] {
 		rest := w.watch(m.GetPosition())
 		if first := rest.next(); first.GetEvent() != nil || first.GetPosition() != m.GetPosition() {
-			t.Errorf("it begins with %v", first)
+			t.Errorf("continued after event %d: got first message %v, want only position %s", i, first, m.GetPosition())
 		}
 		if diff := cmp.Diff(all[i+1:], rest.take(len(all)-i-1), protocmp.Transform()); diff != "" {
-			t.Errorf("after event %d: %s", i, diff)
+			t.Errorf("continued after event %d (-want +got):\n%s", i, diff)
 		}
 	}
-	// Every position can be demanded of a read, and is of a state that has the event.
+
+	// A read can demand every position, and then has the event.
 	for i, m := range all {
 		res := ask(w, w.graph.ListBoards, &skeinv1.ListBoardsRequest{UserId: "bob", AtLeast: m.GetPosition()})
-		if i >= 2 && len(res.GetEntries()) != 1 {
-			t.Errorf("at the position of event %d: %v", i, res)
+		if hasBoard := i >= 2; hasBoard && len(res.GetEntries()) != 1 {
+			t.Errorf("ListBoards at the position of event %d: got %v, want one board", i, res)
 		}
 	}
 }
@@ -139,33 +144,37 @@ func TestWatch(t *testing.T) {
 func TestWatchKinds(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)
-	watched(t, appendRaw)
+	appendHistory(t, appendRaw)
+
 	var got []string
 	position := ""
 	for _, m := range w.watch("EARLIEST", "user_blocked", "pin_created", "user_muted").take(3) {
-		got, position = append(got, fmt.Sprintf("%T", m.GetEvent().GetKind())), m.GetPosition()
+		got = append(got, fmt.Sprintf("%T", m.GetEvent().GetKind()))
+		position = m.GetPosition()
 	}
 	want := []string{"*skeinv1.Event_PinCreated", "*skeinv1.Event_UserBlocked", "*skeinv1.Event_UserMuted"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
+
 	rest := w.watch(position, "user_blocked")
 	w.publish(follow("gil", "bob"), block("gil", "ann"), follow("hal", "bob"))
 	if m := rest.take(1)[0]; m.GetEvent().GetUserBlocked().GetUserId() != "gil" {
-		t.Error(m)
+		t.Errorf("next event: got %v, want the block by gil", m)
 	}
 }
 
-// A filter of users has the events in which one of them acts or is the target, and a client can
-// continue from every position.
+// TestWatchUsers checks that a filter of users has the events in which one of them acts or is the
+// target, and that a client can continue from every position.
 func TestWatchUsers(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)
-	want := watched(t, appendRaw)
+	history := appendHistory(t, appendRaw)
 	for name, c := range map[string]struct {
 		users []string
 		kinds []string
-		want  []int
+		// want are indexes in the history.
+		want []int
 	}{
 		"one who acts and is the target": {[]string{"ann"}, nil, []int{0, 4, 6}},
 		"an owner":                       {[]string{"bob"}, []string{"board_created", "pin_created", "user_blocked"}, []int{2, 3}},
@@ -181,130 +190,149 @@ func TestWatchUsers(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := watching{stream, t}.take(1)[0]
-				if diff := cmp.Diff(want[i], m.GetEvent(), protocmp.Transform()); diff != "" {
-					t.Error(diff)
+				if diff := cmp.Diff(history[i], m.GetEvent(), protocmp.Transform()); diff != "" {
+					t.Errorf("event %d (-want +got):\n%s", i, diff)
 				}
 				after = m.GetPosition()
 				_ = stream.Close()
 			}
 		})
 	}
+
 	for field, users := range map[string][]string{"user_ids[1]": {"ann", ""}, "user_ids": make([]string, 101)} {
-		stream, err := w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{UserIds: users}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for stream.Receive() {
-			t.Error(stream.Msg())
-		}
-		wantError(t, stream.Err(), connect.CodeInvalidArgument, "INVALID_FIELD", field)
-		_ = stream.Close()
+		t.Run("bad "+field, func(t *testing.T) {
+			stream, err := w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{UserIds: users}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for stream.Receive() {
+				t.Errorf("got message %v, want none", stream.Msg())
+			}
+			wantError(t, stream.Err(), connect.CodeInvalidArgument, "INVALID_FIELD", field)
+			_ = stream.Close()
+		})
 	}
 }
 
-// Without a position the caller gets what is published from now on. While nothing is, checkpoints
-// say how far the log was read.
+// TestWatchFromNowOn checks that a caller without a position gets the events that are published
+// from now on. While no event passes the filter, checkpoints say how far the server has read the
+// log.
 func TestWatchFromNowOn(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.watchPeriod = time.Millisecond })
 	before := w.publish(follow("ann", "bob"))
-	now := w.watch("")
-	if m := now.next(); m.GetEvent() != nil || m.GetPosition() != before {
-		t.Errorf("it begins with %v", m)
+	allKinds := w.watch("")
+	if m := allKinds.next(); m.GetEvent() != nil || m.GetPosition() != before {
+		t.Errorf("first message: got %v, want only position %s", m, before)
 	}
-	muted := w.watch("", "user_muted")
+	onlyMutes := w.watch("", "user_muted")
+
 	at := w.publish(follow("cid", "bob"))
-	if m := now.take(1)[0]; m.GetPosition() != at || m.GetEvent().GetUserFollowed().GetUserId() != "cid" {
-		t.Errorf("%v, at %s", m, at)
+	if m := allKinds.take(1)[0]; m.GetPosition() != at || m.GetEvent().GetUserFollowed().GetUserId() != "cid" {
+		t.Errorf("first event: got %v, want the follow by cid at %s", m, at)
 	}
-	for m := muted.next(); m.GetPosition() != at; m = muted.next() {
+	for m := onlyMutes.next(); m.GetPosition() != at; m = onlyMutes.next() {
 		if m.GetEvent() != nil {
-			t.Fatal(m)
+			t.Fatalf("stream of mutes: got event %v, want only positions", m)
 		}
 	}
+
+	// A client can continue from a checkpoint.
 	w.publish(follow("dan", "bob"), mute("dan", "bob"))
 	if m := w.watch(at, "user_muted").take(1)[0]; m.GetEvent().GetUserMuted() == nil {
-		t.Error(m)
+		t.Errorf("event after the checkpoint: got %v, want the mute", m)
 	}
 }
 
 func TestWatchThatIsRefused(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Watches = 1 })
-	at, err := events.ParsePosition(w.publish(follow("ann", "bob")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	position := func(f func(*events.EventPosition)) string {
+	at := parsePosition(t, w.publish(follow("ann", "bob")))
+	changed := func(change func(*events.EventPosition)) string {
 		p := events.EventPosition{Position: at}
-		f(&p)
+		change(&p)
 		return p.String()
 	}
-	for _, c := range []struct {
-		after, kind, field, reason string
+	for name, c := range map[string]struct {
+		after         string
+		kinds         []string
+		field, reason string
 	}{
-		{after: "x", field: "after", reason: "INVALID_POSITION"},
-		{after: "earliest", field: "after", reason: "INVALID_FIELD"},
-		{after: position(func(p *events.EventPosition) { p.Log[0]++ }), field: "after", reason: "INVALID_POSITION"},
-		{after: position(func(p *events.EventPosition) { p.Epoch++ }), field: "after", reason: "INVALID_POSITION"},
-		{after: position(func(p *events.EventPosition) { p.Seq++ }), field: "after", reason: "INVALID_POSITION"},
-		{after: position(func(p *events.EventPosition) { p.Seq, p.Slots = p.Seq+1, 3 }), field: "after", reason: "INVALID_POSITION"},
-		{kind: "follow", field: "kinds[0]", reason: "INVALID_FIELD"},
-		{kind: "", field: "kinds[0]", reason: "INVALID_FIELD"},
+		"no position":                   {"x", nil, "after", "INVALID_POSITION"},
+		"EARLIEST in lower case":        {"earliest", nil, "after", "INVALID_FIELD"},
+		"of another log":                {changed(func(p *events.EventPosition) { p.Log[0]++ }), nil, "after", "INVALID_POSITION"},
+		"of another epoch":              {changed(func(p *events.EventPosition) { p.Epoch++ }), nil, "after", "INVALID_POSITION"},
+		"from the future":               {changed(func(p *events.EventPosition) { p.Seq++ }), nil, "after", "INVALID_POSITION"},
+		"from the middle of the future": {changed(func(p *events.EventPosition) { p.Seq++; p.Slots = 3 }), nil, "after", "INVALID_POSITION"},
+		"an unknown kind":               {"", []string{"follow"}, "kinds[0]", "INVALID_FIELD"},
+		"an empty kind":                 {"", []string{""}, "kinds[0]", "INVALID_FIELD"},
 	} {
-		stream := w.watch(c.after, slices.DeleteFunc([]string{c.kind}, func(string) bool { return c.after != "" })...)
-		for stream.Receive() {
-			t.Error(stream.Msg())
-		}
-		wantError(t, stream.Err(), connect.CodeInvalidArgument, c.reason, c.field)
+		t.Run(name, func(t *testing.T) {
+			stream := w.watch(c.after, c.kinds...)
+			for stream.Receive() {
+				t.Errorf("got message %v, want none", stream.Msg())
+			}
+			wantError(t, stream.Err(), connect.CodeInvalidArgument, c.reason, c.field)
+		})
 	}
+
+	// A second stream is beyond the limit.
 	w.watch("").next()
-	more := w.watch("")
-	more.Receive()
-	wantError(t, more.Err(), connect.CodeResourceExhausted, "OVERLOADED", "")
+	beyondLimit := w.watch("")
+	if beyondLimit.Receive() {
+		t.Errorf("stream beyond the limit: got message %v, want none", beyondLimit.Msg())
+	}
+	wantError(t, beyondLimit.Err(), connect.CodeResourceExhausted, "OVERLOADED", "")
 }
 
-// The error of a position that is gone names the earliest that is not.
+// TestWatchOfWhatIsTrimmed checks that the error of a position that is trimmed names the earliest
+// position that is not.
 func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	w := newWorld(t)
 	err := apierror.Of(w.server.events.WatchError(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()
 	wantError(t, err, connect.CodeOutOfRange, "POSITION_TRIMMED", "")
-	if got := detailsOf(t, err).info.GetMetadata()["earliest"]; got != w.log.Position(0).String() {
-		t.Error(got)
+	if got, want := detailsOf(t, err).info.GetMetadata()["earliest"], w.log.Position(0).String(); got != want {
+		t.Errorf("earliest position: got %s, want %s", got, want)
 	}
-	wantError(t, apierror.Of(w.server.events.WatchError(t.Context(), events.ErrClosed)).ConnectError(),
-		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
+
+	err = apierror.Of(w.server.events.WatchError(t.Context(), events.ErrClosed)).ConnectError()
+	wantError(t, err, connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 
-// A client that does not take what it is sent holds up no fold and no other client, and the end of
-// the service ends all.
+// TestWatchSlowly checks that a client that does not read its messages delays neither the folding
+// nor another client, and that the shutdown of the server ends both streams.
 func TestWatchSlowly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	slow, fast := w.watch("EARLIEST"), w.watch("EARLIEST")
-	const n = 30
-	var at string
+	slow := w.watch("EARLIEST")
+	fast := w.watch("EARLIEST")
+
+	// These are so many bytes that they do not fit into the buffers of a connection.
+	const envelopes, perEnvelope = 30, 1000
 	attributes := make([]byte, 256)
-	for i := range n {
+	at := ""
+	for i := range envelopes {
 		var evs []*skeinv1.Event
-		for j := range 1000 {
+		for j := range perEnvelope {
 			ev := pinned("bob", "", fmt.Sprintf("%d.%d", i, j))
 			ev.GetPinCreated().Attributes = attributes
 			evs = append(evs, ev)
 		}
 		at = w.publish(evs...)
 	}
+
 	ask(w, w.graph.ListBoards, &skeinv1.ListBoardsRequest{UserId: "bob", AtLeast: at})
-	if got := fast.take(n * 1000); got[len(got)-1].GetPosition() != at {
-		t.Error("the last event is not at the last position")
+	if got := fast.take(envelopes * perEnvelope); got[len(got)-1].GetPosition() != at {
+		t.Errorf("other client: got last position %s, want %s", got[len(got)-1].GetPosition(), at)
 	}
-	if got := slow.take(n * 1000); got[len(got)-1].GetPosition() != at {
-		t.Error("the last event is not at the last position")
+	if got := slow.take(envelopes * perEnvelope); got[len(got)-1].GetPosition() != at {
+		t.Errorf("slow client: got last position %s, want %s", got[len(got)-1].GetPosition(), at)
 	}
+
 	if err := w.stop(); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []watching{slow, fast} {
-		for s.Receive() {
+	for _, stream := range []watching{slow, fast} {
+		for stream.Receive() {
 		}
-		wantError(t, s.Err(), connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
+		wantError(t, stream.Err(), connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
 	}
 }
