@@ -41,8 +41,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
+	// Tests are short unless they are run with -short=false; see docs/development.md.
+	_ = flag.Set("test.short", "true")
+	// Otherwise a third of the time is garbage collection.
+	debug.SetGCPercent(400)
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -59,16 +61,18 @@ type world struct {
 	log       *eventlog.Log
 	publisher *eventlog.Publisher
 	hub       *eventlog.Hub
-	store     *live.Live
-	// inbox is nil in a world without feeds, seen and counters in one without those. The channels
-	// close when the store has caught up with the log.
-	inbox, seen, counters, notifications                     *live.Live
+	// store is the graph.
+	store *live.Live
+	// inbox, seen, counters and notifications are nil if the world does not have them.
+	inbox, seen, counters, notifications *live.Live
+	// These channels close when the store has caught up with the log.
 	inboxReady, seenReady, countersReady, notificationsReady <-chan struct{}
-	registry                                                 *prometheus.Registry
-	server                                                   *Server
-	url                                                      string
-	http                                                     *http.Client
-	// clientTLS is that of http; nil means it is not needed.
+
+	registry *prometheus.Registry
+	server   *Server
+	url      string
+	http     *http.Client
+	// clientTLS is the TLS configuration of http; nil means that the server uses no TLS.
 	clientTLS *tls.Config
 
 	events        connectv1.EventServiceClient
@@ -84,20 +88,20 @@ type world struct {
 	stop func() error
 	// closeListener closes the server's listener, which ends Run with an error.
 	closeListener func()
-	// fold starts folding; start has done so unless the world began asleep.
+	// fold starts folding. begin has called it already, unless the world is asleep.
 	fold func()
-	// unfold ends folding and waits for it.
+	// unfold stops folding and waits until it has stopped.
 	unfold func()
 }
 
-// asleep begins without folding: the world calls fold itself.
+// asleep makes the world begin without folding. The test calls fold itself.
 func asleep(o *worldOptions) { o.asleep = true }
 
 // withFeeds gives the world an inbox.
 func withFeeds(o *worldOptions) {
 	settings := inbox.DefaultSettings()
 	o.inbox = &settings
-	withCounters(o) // feeds by heat ask them
+	withCounters(o) // Feeds by heat need the counters.
 }
 
 // withSeen gives the world a seen store.
@@ -119,58 +123,65 @@ func withNotifications(o *worldOptions) {
 	o.notifications = &settings
 }
 
-// noCache is a size of [worldOptions.cache].
+// noCache is the size of [worldOptions.cache] for which a store reads every block from its file
+// system.
 const noCache = -1
 
 type worldOptions struct {
 	Options
+	// asleep means that the world does not start folding.
 	asleep bool
-	// logConfig is where the log is; default: embedded, in a directory of the test.
+	// logConfig says where the log is. The default is a directory of the test, for an embedded log.
 	logConfig eventlog.Config
 	// past is the archived part of the log; nil means none.
 	past events.Archive
-	// inbox, seen, counters and notifications are the settings of the stores; nil means there is
-	// none.
-	inbox    *inbox.Settings
-	seen     *seen.Settings
-	counters *counters.Settings
-
+	// inbox, seen, counters and notifications are the settings of the stores. A world has no store
+	// whose settings are nil.
+	inbox         *inbox.Settings
+	seen          *seen.Settings
+	counters      *counters.Settings
 	notifications *notifications.Settings
-	// watchPeriod is that of the server; 0 means the default.
+	// watchPeriod is after how long streams send again while nothing changes; 0 means the default
+	// of the server.
 	watchPeriod time.Duration
 	// fs is the file system under the stores; nil means the disk.
 	fs store.FS
-	// cache of the store in bytes; 0 means the default, noCache that every block is read from the
-	// file system.
+	// cache is the size of the block cache of each store in bytes; 0 means the default.
 	cache int64
-	// clientTLS is that of clients; nil means none is needed.
+	// clientTLS is the TLS configuration of clients; nil means that the server uses no TLS.
 	clientTLS *tls.Config
 	// partitions are those that the stores hold; nil means all.
 	partitions *events.Partitions
 }
 
+// newWorld starts a world, which ends with the test.
 func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	t.Helper()
+	o := worldOptions{logConfig: eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
+	o.Limits.ShedAfter = -1 // Tests run on machines that are busy with other tests.
+	for _, option := range options {
+		option(&o)
+	}
+
 	w := &world{t: t}
 	ctx, endHub := context.WithCancel(context.Background())
-	o := worldOptions{logConfig: eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
-	o.Limits.ShedAfter = -1 // tests run on machines that are busy with other tests
-	for _, f := range options {
-		f(&o)
-	}
 	var err error
-	if w.log, err = eventlog.Open(ctx, o.logConfig); err != nil {
+	w.log, err = eventlog.Open(ctx, o.logConfig)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if o.past != nil {
 		w.log.SetArchive(o.past)
 	}
-	if w.publisher, err = w.log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true}); err != nil {
+	w.publisher, err = w.log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true})
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.hub = eventlog.NewHub(w.log, eventlog.HubOptions{})
 	hubEnded := make(chan error, 1)
 	go func() { hubEnded <- w.hub.Run(ctx) }()
+
+	// Cleanups run in reverse order, so the log closes after the server and the stores.
 	t.Cleanup(func() {
 		if err := w.publisher.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -187,121 +198,144 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	return w
 }
 
-// replica is another process over the same log, with stores of its own.
+// replica starts another process over the same log, with stores of its own.
 func (w *world) replica(options ...func(*worldOptions)) *world {
 	w.t.Helper()
 	var o worldOptions
-	for _, f := range options {
-		f(&o)
+	for _, option := range options {
+		option(&o)
 	}
 	other := &world{t: w.t, log: w.log, publisher: w.publisher, hub: w.hub}
 	other.begin(o)
 	return other
 }
 
-// begin opens the stores and starts the server.
+// begin opens the stores and starts the server. Unless the world is asleep, it waits until the
+// stores other than the graph have caught up with the log.
 func (w *world) begin(o worldOptions) {
 	w.t.Helper()
 	w.registry = prometheus.NewPedanticRegistry()
 	w.openStores(&o)
-	o.Log, o.Publisher, o.Hub, o.Registry = w.log, w.publisher, w.hub, w.registry
-	o.Graph, o.Inbox, o.Seen, o.Counters, o.Notifications = w.store, w.inbox, w.seen, w.counters, w.notifications
+
+	o.Log = w.log
+	o.Publisher = w.publisher
+	o.Hub = w.hub
+	o.Registry = w.registry
+	o.Graph = w.store
+	o.Inbox = w.inbox
+	o.Seen = w.seen
+	o.Counters = w.counters
+	o.Notifications = w.notifications
 	o.Version = "test"
+
 	// A test that waits for a state waits for as long as the machine needs.
 	setDefault(&o.Limits.AtLeastWait, patienceOfTests)
 	setDefault(&o.Limits.VisibleWait, patienceOfTests)
 	setDefault(&o.Limits.CallTimeout, patienceOfTests)
+
 	if !o.asleep {
 		w.fold()
 	}
 	w.clientTLS = o.clientTLS
 	w.serve(o.Options, o.watchPeriod)
+	if o.asleep {
+		return
+	}
 	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady, w.notificationsReady} {
-		if !o.asleep && ready != nil {
+		if ready != nil {
 			<-ready
 		}
 	}
 }
 
-// openStores opens the stores, and closes them at the end of the test.
+// openStores opens the stores, and closes them at the end of the test. It sets fold and unfold.
 func (w *world) openStores(o *worldOptions) {
 	w.t.Helper()
-	var stores []*live.Live
-	open := func(p func() projections.Projection, changed func(store.State, error)) *live.Live {
-		stored := live.Options{New: p, Options: store.Options{
-			FS: o.fs, Dir: w.t.TempDir(), Listener: store.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
-		}}
-		if o.partitions != nil {
-			first, err := store.Open(store.Options{Dir: stored.Dir, Projection: p(), Partitions: o.partitions})
-			if err == nil {
-				err = first.Close()
-			}
-			if err != nil {
-				w.t.Fatal(err)
-			}
-		}
-		if o.cache != 0 {
-			stored.Cache = store.NewCache(max(o.cache, 0))
-			defer stored.Cache.Unref()
-		}
-		store, err := live.Open(stored)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		stores = append(stores, store)
-		return store
-	}
-	watched := func(p func() projections.Projection) (*live.Live, <-chan struct{}) {
-		ready := make(chan struct{})
-		once := sync.OnceFunc(func() { close(ready) })
-		return open(p, func(st store.State, _ error) {
-			if st >= store.Ready {
-				once()
-			}
-		}), ready
-	}
 	cache := querycache.New(1 << 20)
-	w.store = open(func() projections.Projection { return graph.NewWith(cache) }, nil)
+	var stores []*live.Live
+	openStore := func(newProjection func() projections.Projection) (*live.Live, <-chan struct{}) {
+		opened, ready := w.openStore(o, newProjection)
+		stores = append(stores, opened)
+		return opened, ready
+	}
+	w.store, _ = openStore(func() projections.Projection { return graph.NewWith(cache) })
 	if o.inbox != nil {
-		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.NewWith(*o.inbox, cache) })
+		w.inbox, w.inboxReady = openStore(func() projections.Projection { return inbox.NewWith(*o.inbox, cache) })
 	}
 	if o.seen != nil {
-		w.seen, w.seenReady = watched(func() projections.Projection { return seen.New(*o.seen) })
+		w.seen, w.seenReady = openStore(func() projections.Projection { return seen.New(*o.seen) })
 	}
 	if o.counters != nil {
-		w.counters, w.countersReady = watched(func() projections.Projection { return counters.New(*o.counters) })
+		w.counters, w.countersReady = openStore(func() projections.Projection { return counters.New(*o.counters) })
 	}
-	if settings := o.notifications; settings != nil {
-		w.notifications, w.notificationsReady = watched(func() projections.Projection { return notifications.New(*settings) })
+	if o.notifications != nil {
+		w.notifications, w.notificationsReady = openStore(func() projections.Projection { return notifications.New(*o.notifications) })
 	}
-	folding, endFold := context.WithCancel(context.Background())
-	folded := make(chan error, len(stores))
-	w.fold = func() {
-		w.fold = func() {}
-		for _, store := range stores {
-			go func() { folded <- store.Run(folding, w.subscribe) }()
+
+	foldCtx, endFold := context.WithCancel(context.Background())
+	foldEnded := make(chan error, len(stores))
+	w.fold = sync.OnceFunc(func() {
+		for _, opened := range stores {
+			go func() { foldEnded <- opened.Run(foldCtx, w.subscribe) }()
 		}
-	}
+	})
 	w.unfold = sync.OnceFunc(func() {
-		w.fold() // so that there is something to wait for
+		w.fold() // In a world that is still asleep there would be nothing to wait for.
 		endFold()
 		for range stores {
-			if err := <-folded; err != nil {
+			if err := <-foldEnded; err != nil {
 				w.t.Error(err)
 			}
 		}
 	})
 	w.t.Cleanup(func() {
 		w.unfold()
-		for _, store := range stores {
-			if err := store.Close(); err != nil {
+		for _, opened := range stores {
+			if err := opened.Close(); err != nil {
 				w.t.Error(err)
 			}
 		}
 	})
 }
 
-// subscribe reads the log for a store.
+// openStore opens a store in a new directory. The channel closes when the store has caught up with
+// the log.
+func (w *world) openStore(o *worldOptions, newProjection func() projections.Projection) (*live.Live, <-chan struct{}) {
+	w.t.Helper()
+	ready := make(chan struct{})
+	closeReady := sync.OnceFunc(func() { close(ready) })
+	stateChanged := func(st store.State, _ error) {
+		if st >= store.Ready {
+			closeReady()
+		}
+	}
+	options := live.Options{New: newProjection, Options: store.Options{
+		FS: o.fs, Dir: w.t.TempDir(), Listener: store.Listener{StateChanged: stateChanged}, Partitioned: o.partitions != nil,
+	}}
+
+	// live.Open does not accept partitions for a new store, so the package store creates it first.
+	if o.partitions != nil {
+		created, err := store.Open(store.Options{Dir: options.Dir, Projection: newProjection(), Partitions: o.partitions})
+		if err == nil {
+			err = created.Close()
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+
+	if o.cache != 0 {
+		options.Cache = store.NewCache(max(o.cache, 0))
+		defer options.Cache.Unref()
+	}
+	opened, err := live.Open(options)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return opened, ready
+}
+
+// subscribe reads the log for a store, from its beginning or from the cursor of the store.
 func (w *world) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = w.log.Start()
@@ -313,7 +347,7 @@ func (w *world) subscribe(from events.Cursor) (store.Subscription, error) {
 	return subscription{sub, w.hub}, nil
 }
 
-// subscription is the hub's, with the head that it knows.
+// subscription is a subscription of the hub, with the end of the log that the hub knows.
 type subscription struct {
 	*eventlog.Subscription
 	hub *eventlog.Hub
@@ -321,22 +355,26 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-// quicken lets streams count and read the log after a millisecond, and send again after resendAfter
-// if it is not 0.
+// quicken makes streams count and read the log after a millisecond, and send again after
+// resendAfter if it is not 0.
 func quicken(watchers *feedwatch.Watchers, resendAfter time.Duration) {
-	watchers.CountInterval, watchers.Pause = time.Millisecond, time.Millisecond
+	watchers.CountInterval = time.Millisecond
+	watchers.Pause = time.Millisecond
 	if resendAfter > 0 {
 		watchers.ResendAfter = resendAfter
 	}
 }
 
-// serve starts the server, and stops it at the end of the test if that was not done.
+// serve starts the server, and stops it at the end of the test unless the test has stopped it.
 func (w *world) serve(o Options, watchPeriod time.Duration) {
 	w.t.Helper()
 	var err error
-	if w.server, err = New(o); err != nil {
+	w.server, err = New(o)
+	if err != nil {
 		w.t.Fatal(err)
 	}
+
+	// Tests do not wait as long as clients of a real server.
 	w.server.healthPeriod = time.Millisecond
 	if watchPeriod > 0 {
 		w.server.events.CheckpointInterval = watchPeriod
@@ -347,6 +385,7 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	if notifications := w.server.notifications; notifications != nil {
 		quicken(notifications.Watchers, watchPeriod)
 	}
+
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
@@ -359,19 +398,17 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.server.Run(ctx, l) }()
-	var result error
-	stopped := false
+
+	// Idle connections of the client are closed before the shutdown and once more after it, because
+	// calls during the shutdown may leave new ones, whose goroutines TestMain would find.
 	transport := &http.Transport{MaxIdleConnsPerHost: 100, TLSClientConfig: w.clientTLS, ForceAttemptHTTP2: true}
-	w.stop = func() error {
-		if !stopped {
-			stopped = true
-			transport.CloseIdleConnections()
-			cancel()
-			result = <-ended
-			transport.CloseIdleConnections()
-		}
-		return result
-	}
+	w.stop = sync.OnceValue(func() error {
+		transport.CloseIdleConnections()
+		cancel()
+		err := <-ended
+		transport.CloseIdleConnections()
+		return err
+	})
 	w.t.Cleanup(func() {
 		if err := w.stop(); err != nil {
 			w.t.Error(err)
@@ -381,7 +418,7 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	w.connect()
 }
 
-// connect makes the clients, with the options given.
+// connect makes the clients with options.
 func (w *world) connect(options ...connect.ClientOption) {
 	w.events = connectv1.NewEventServiceClient(w.http, w.url, options...)
 	w.graph = connectv1.NewGraphServiceClient(w.http, w.url, options...)
@@ -393,7 +430,7 @@ func (w *world) connect(options ...connect.ClientOption) {
 	w.health = healthv1connect.NewHealthClient(w.http, w.url, options...)
 }
 
-// publish appends events and returns the position that contains them.
+// publish publishes events, and returns the position at which the log has them.
 func (w *world) publish(evs ...*skeinv1.Event) string {
 	w.t.Helper()
 	res, err := w.events.Publish(w.t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
@@ -441,8 +478,9 @@ func block(user, blocked string) *skeinv1.Event {
 	}}
 }
 
-func hideRepins(user, of string) *skeinv1.Event {
-	return setFollow(user, of, &skeinv1.FollowSettings{HideRepins: true})
+// hideRepins returns the event that hides the re-pins of a user in the feed of a follower.
+func hideRepins(follower, user string) *skeinv1.Event {
+	return setFollow(follower, user, &skeinv1.FollowSettings{HideRepins: true})
 }
 
 // setFollow returns the event that sets all settings of a follow.
@@ -474,7 +512,7 @@ func unpinned(owner, pin string) *skeinv1.Event {
 	}}}
 }
 
-// ask calls a method and fails the test if it fails.
+// ask calls a method, and fails the test if the call fails.
 func ask[Req, Res any](
 	w *world, method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
 ) *Res {
@@ -486,10 +524,12 @@ func ask[Req, Res any](
 	return res.Msg
 }
 
+// secret returns a secret of a key ring. Each seed has a secret of its own.
 func secret(seed byte) string {
 	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+seed)), 32)))
 }
 
+// ring parses a key ring of page tokens.
 func ring(t testing.TB, text string) pagetoken.KeyRing {
 	t.Helper()
 	r, err := pagetoken.ParseKeyRing(text)
@@ -499,15 +539,15 @@ func ring(t testing.TB, text string) pagetoken.KeyRing {
 	return r
 }
 
-// caughtUp waits until all stores contain a position.
+// caughtUp waits until all stores have folded a position.
 func (w *world) caughtUp(at string) {
 	w.t.Helper()
-	d, err := views.DemandOf(at)
+	demand, err := views.DemandOf(at)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, store := range w.server.views.All {
-		if err := store.WaitFor(context.Background(), d.Position.Seq); err != nil {
+	for _, opened := range w.server.views.All {
+		if err := opened.WaitFor(context.Background(), demand.Position.Seq); err != nil {
 			w.t.Fatal(err)
 		}
 	}
