@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -33,6 +34,9 @@ const (
 	// the epoch gets events.
 	propagationTime = 200 * time.Millisecond
 )
+
+// errEpochBeingBegun means that a process has paused the stream, or is about to.
+var errEpochBeingBegun = fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
 
 // ErrEpochNotBegun means that the log stays in its epoch, because archiving the rest of the epoch
 // took too long, or because another process is beginning an epoch.
@@ -93,7 +97,7 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: there is no archive", ErrEpochNotBegun)
 	}
 
-	pauseCtx, cancel, err := l.pauseForWork(ctx)
+	pauseCtx, cancel, pause, err := l.pauseForWork(ctx)
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
@@ -105,7 +109,7 @@ func (l *Log) NextEpoch(
 		defer cancel()
 		// The consumers are deleted before events of the new epoch arrive, so that no reader takes
 		// these for events of the old one.
-		err = errors.Join(err, l.deleteConsumers(resumeCtx), l.unpauseStream(resumeCtx))
+		err = errors.Join(err, l.deleteConsumers(resumeCtx), l.unpauseStream(resumeCtx, pause))
 	}()
 
 	head, err := l.settledHead(pauseCtx)
@@ -121,30 +125,40 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 
-	if err := l.writeNewEpoch(pauseCtx, end, deleted, partitions); err != nil {
+	if err := l.writeNewEpoch(pauseCtx, pause, end, deleted, partitions); err != nil {
 		return events.Cursor{}, err
 	}
 	// From here on the epoch has begun, so the deadline of the pause no longer applies.
 	return end, l.purgeStream(ctx, head)
 }
 
-// updateStreamConfig reads the configuration of the stream, changes it and writes it back.
+// updateStreamConfig reads the configuration of the stream, changes it and writes it back. It sends
+// nothing if change leaves the configuration as it is.
+//
+// The request writes the whole configuration. So each attempt reads the configuration again:
+// otherwise the second attempt would undo what another process has written since the first. If the
+// first attempt was applied and its answer was lost, change gets its own result, and must accept
+// that.
 func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
-	stream, err := l.fetchStream(ctx)
-	if err != nil {
-		return err
-	}
-	config := stream.CachedInfo().Config
-	config.Metadata = maps.Clone(config.Metadata) // CachedInfo still refers to the old map
-	if err := change(&config); err != nil {
-		return err
-	}
+	return retryAfterTimeouts(func(timeout time.Duration) error {
+		info, err := l.fetchStreamInfo(ctx)
+		if err != nil {
+			return err
+		}
+		config := info.Config
+		config.Metadata = maps.Clone(config.Metadata) // info still refers to the old map
+		if err := change(&config); err != nil {
+			return err
+		}
+		if reflect.DeepEqual(config, info.Config) {
+			return nil
+		}
 
-	// Repeating the request is harmless, because it writes the whole configuration.
-	return l.requestWithRetries(ctx, func(ctx context.Context) error {
-		_, err := l.conn.js.UpdateStream(ctx, config)
-		return wrapUnavailable(err)
-	}, streamUpdateSubject)
+		return l.conn.request(ctx, l.conn.state(), timeout, func(ctx context.Context) error {
+			_, err := l.conn.js.UpdateStream(ctx, config)
+			return wrapUnavailable(err)
+		}, streamUpdateSubject)
+	})
 }
 
 // isPaused reports whether the stream is paused.
@@ -152,34 +166,45 @@ func isPaused(c *jetstream.StreamConfig) bool {
 	return slices.Equal(c.Subjects, []string{pausedSubject})
 }
 
+// streamPause identifies a pause of the stream. It is the value of metaPaused, the deadline, which
+// differs from those of the pauses of other processes.
+type streamPause string
+
+// holds reports whether the stream is paused by this pause.
+func (p streamPause) holds(c *jetstream.StreamConfig) bool {
+	return isPaused(c) && c.Metadata[metaPaused] == string(p)
+}
+
 // pauseForWork pauses the stream for maxPause, and returns the context of the work for which it is
 // paused. That context ends well before the pause does, because after the pause another process may
 // resume the stream.
-func (l *Log) pauseForWork(ctx context.Context) (context.Context, context.CancelFunc, error) {
+func (l *Log) pauseForWork(ctx context.Context) (context.Context, context.CancelFunc, streamPause, error) {
 	deadline := time.Now().Add(maxPause)
 	workCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
-	if err := l.pauseStream(workCtx, deadline); err != nil {
+	pause, err := l.pauseStream(workCtx, deadline)
+	if err != nil {
 		cancel()
-		return nil, nil, err
+		return nil, nil, pause, err
 	}
-	return workCtx, cancel, nil
+	return workCtx, cancel, pause, nil
 }
 
 // pauseStream makes the stream reject envelopes. After the deadline, any process may resume it.
-func (l *Log) pauseStream(ctx context.Context, deadline time.Time) error {
-	return l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
-		if isPaused(c) {
+func (l *Log) pauseStream(ctx context.Context, deadline time.Time) (streamPause, error) {
+	pause := streamPause(strconv.FormatInt(deadline.UnixMicro(), 10))
+	return pause, l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
+		if isPaused(c) && !pause.holds(c) {
 			return errors.New("another process has paused the stream")
 		}
 		c.Subjects = []string{pausedSubject}
-		c.Metadata[metaPaused] = strconv.FormatInt(deadline.UnixMicro(), 10)
+		c.Metadata[metaPaused] = string(pause)
 		return nil
 	})
 }
 
-// unpauseStream makes the stream accept envelopes again. With an external log it first waits for
-// propagationTime.
-func (l *Log) unpauseStream(ctx context.Context) error {
+// unpauseStream makes the stream accept envelopes again, unless another process has done that or
+// has paused the stream since. With an external log it first waits for propagationTime.
+func (l *Log) unpauseStream(ctx context.Context, pause streamPause) error {
 	if l.server == nil {
 		// Other processes use the log, and must learn of the epoch first.
 		if wait.For(ctx, propagationTime) != nil {
@@ -187,8 +212,10 @@ func (l *Log) unpauseStream(ctx context.Context) error {
 		}
 	}
 	return l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
-		c.Subjects = []string{Subject}
-		delete(c.Metadata, metaPaused)
+		if pause.holds(c) {
+			c.Subjects = []string{Subject}
+			delete(c.Metadata, metaPaused)
+		}
 		return nil
 	})
 }
@@ -244,10 +271,10 @@ func (l *Log) settledHead(ctx context.Context) (uint64, error) {
 	}
 }
 
-// writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is
-// the last cursor of the old epoch. The other arguments are those of NextEpoch.
+// writeNewEpoch writes the new epoch into the metadata of the stream, which pause still pauses. end
+// is the last cursor of the old epoch. The other arguments are those of NextEpoch.
 func (l *Log) writeNewEpoch(
-	ctx context.Context, end events.Cursor, deleted uint64, partitions map[string]events.Partitions,
+	ctx context.Context, pause streamPause, end events.Cursor, deleted uint64, partitions map[string]events.Partitions,
 ) error {
 	old := l.Epoch()
 	next := RestoredState{
@@ -271,7 +298,7 @@ func (l *Log) writeNewEpoch(
 	metadata[metaErasedPartitions] = string(erased)
 
 	err = l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
-		if !isPaused(c) {
+		if !pause.holds(c) {
 			return fmt.Errorf("%w: the log was resumed by another process", ErrEpochNotBegun)
 		}
 		maps.Copy(c.Metadata, metadata)
@@ -280,7 +307,12 @@ func (l *Log) writeNewEpoch(
 	if err != nil {
 		return err
 	}
-	_, err = l.fetchStream(ctx) // reads the new metadata
+
+	// NATS cannot make the update depend on what was read before it. An update that another process
+	// sent before the pause, and that arrived late, may have replaced this one.
+	if _, err = l.fetchStream(ctx); err == nil && l.Epoch() != next.Epoch {
+		err = fmt.Errorf("%w: another process has changed the stream", ErrEpochNotBegun)
+	}
 	return err
 }
 
@@ -327,7 +359,7 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 	}
 	deadline, err := strconv.ParseInt(info.Config.Metadata[metaPaused], 10, 64)
 	if err == nil && l.server == nil && time.Now().UnixMicro() < deadline {
-		return nil, fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
+		return nil, errEpochBeingBegun
 	}
 
 	meta, err := parseMeta(info.Config.Metadata)
@@ -339,7 +371,8 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 	}
 	// If the crash came after the new epoch was written, old consumers may remain. As in NextEpoch,
 	// they go first.
-	err = errors.Join(l.updateMeta(meta), l.deleteConsumers(ctx), l.unpauseStream(ctx))
+	pause := streamPause(info.Config.Metadata[metaPaused])
+	err = errors.Join(l.updateMeta(meta), l.deleteConsumers(ctx), l.unpauseStream(ctx, pause))
 	if errors.Is(err, events.ErrForbidden) { // another user may resume it, and the process that began the epoch may return
 		return nil, fmt.Errorf("%w: a new epoch was being begun and that was interrupted; this user cannot resume the log: %s",
 			events.ErrLogUnavailable, err.Error())
@@ -348,7 +381,10 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 		return nil, err
 	}
 	l.logger.Warn("log: it was left paused, and goes on", "epoch", meta.epoch)
-	return l.fetchStreamInfo(ctx)
+	if info, err = l.fetchStreamInfo(ctx); err == nil && isPaused(&info.Config) {
+		return nil, errEpochBeingBegun // another process has paused it since
+	}
+	return info, err
 }
 
 // tryUnpauseAbandoned resumes a stream that a crash has left paused, for a publisher that got no

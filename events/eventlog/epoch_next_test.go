@@ -40,14 +40,14 @@ func TestPausedLogResumesByItself(t *testing.T) {
 		wantHead := uint64(1)
 		if pauseWhileOpen {
 			wantHead = 3
-			if err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
+			if _, err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			publish(l)
 		}
 
 		// This leaves the log paused, so the next Open must resume it.
-		if head, err := l.pauseAndReadHead(t); err != nil || head != wantHead {
+		if head, _, err := l.pauseAndReadHead(t); err != nil || head != wantHead {
 			t.Errorf("settled head: got %d and error %v, want %d", head, err, wantHead)
 		}
 		if err := l.Close(context.Background()); err != nil {
@@ -57,12 +57,14 @@ func TestPausedLogResumesByItself(t *testing.T) {
 }
 
 // pauseAndReadHead pauses the log, returns its settled head and leaves it paused.
-func (l *Log) pauseAndReadHead(t *testing.T) (uint64, error) {
+func (l *Log) pauseAndReadHead(t *testing.T) (head uint64, pause streamPause, err error) {
 	t.Helper()
-	if err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
-		return 0, err
+	pause, err = l.pauseStream(t.Context(), time.Now().Add(time.Hour))
+	if err != nil {
+		return 0, pause, err
 	}
-	return l.settledHead(t.Context())
+	head, err = l.settledHead(t.Context())
+	return head, pause, err
 }
 
 // TestSettledHeadCountsEnvelopesInFlight pauses a log while publishers are sending. The settled
@@ -73,10 +75,11 @@ func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 	_, url := startTestCluster(t, 3)
 	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
 		l := mustOpenLog(t, cfg)
-		if head, err := l.pauseAndReadHead(t); err != nil || head != 0 {
+		head, pause, err := l.pauseAndReadHead(t)
+		if err != nil || head != 0 {
 			t.Errorf("settled head of an empty log: got %d and error %v, want 0", head, err)
 		}
-		if err := l.unpauseStream(t.Context()); err != nil {
+		if err := l.unpauseStream(t.Context(), pause); err != nil {
 			t.Fatal(err)
 		}
 
@@ -94,7 +97,7 @@ func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 
 		// With the lock, no publisher resumes the stream.
 		l.reconfigureMu.Lock()
-		head, err := l.pauseAndReadHead(t)
+		head, pause, err = l.pauseAndReadHead(t)
 		stopPublishing()
 		wg.Wait()
 
@@ -105,7 +108,7 @@ func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 			t.Errorf("head after the settled head %d: got %d and error %v, want the same", head, now.Last, err)
 		}
 		l.reconfigureMu.Unlock()
-		if err := l.unpauseStream(t.Context()); err != nil {
+		if err := l.unpauseStream(t.Context(), pause); err != nil {
 			t.Fatal(err)
 		}
 	}

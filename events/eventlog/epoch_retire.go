@@ -18,7 +18,7 @@ func (l *Log) DeleteStream(ctx context.Context, archive func(ctx context.Context
 	}
 	defer l.reconfigureMu.Unlock()
 
-	pauseCtx, cancel, err := l.pauseForWork(ctx)
+	pauseCtx, cancel, pause, err := l.pauseForWork(ctx)
 	if err != nil {
 		return fmt.Errorf("eventlog: pause the stream: %w", err)
 	}
@@ -31,7 +31,7 @@ func (l *Log) DeleteStream(ctx context.Context, archive func(ctx context.Context
 	if err != nil {
 		resumeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancel()
-		return errors.Join(err, l.unpauseStream(resumeCtx))
+		return errors.Join(err, l.unpauseStream(resumeCtx, pause))
 	}
 
 	err = l.requestWithRetries(pauseCtx, func(ctx context.Context) error {

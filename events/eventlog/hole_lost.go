@@ -260,13 +260,15 @@ func (l *Log) measureHole(ctx context.Context, stream jetstream.Stream, first, n
 // AcceptHole records in the log that the envelopes of a range are lost, and lets the readers of all
 // processes continue after them. It cannot be undone: a message that comes back later is not read.
 // If any sequence of the range is in the stream or the archive, or beyond the end of the log,
-// nothing is accepted and the error is [ErrNotMissing].
+// nothing is accepted and the error is [ErrNotMissing]. While a process begins a new epoch, nothing
+// is accepted either, and the error is [events.ErrLogUnavailable].
 func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	if !l.reconfigureMu.TryLock() {
-		return fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
+		return errEpochBeingBegun
 	}
 	defer l.reconfigureMu.Unlock()
 
+	epoch := l.Epoch()
 	if err := l.checkMissing(ctx, r); err != nil {
 		return err
 	}
@@ -276,7 +278,17 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 		if err != nil {
 			return err
 		}
-		text, err := json.Marshal(joinRanges(append(accepted, r)))
+		holes := joinRanges(append(accepted, r))
+		if slices.Equal(holes, accepted) {
+			return nil // an earlier attempt has written them, and its answer was lost
+		}
+
+		// A new epoch deletes the messages that it has archived. So if it begins, or has begun
+		// since checkMissing looked for the messages, they need not be lost.
+		if isPaused(c) || l.Epoch() != epoch {
+			return errEpochBeingBegun
+		}
+		text, err := json.Marshal(holes)
 		c.Metadata[metaHoles] = string(text)
 		return err
 	})

@@ -198,7 +198,7 @@ func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, []string{streamUpdateSubject})
 	l := mustOpenLog(t, all)
-	if err := l.pauseStream(testContext(t), time.Now()); err != nil {
+	if _, err := l.pauseStream(testContext(t), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 

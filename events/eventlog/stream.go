@@ -393,8 +393,16 @@ func (l *Log) fetchStreamInfo(ctx context.Context) (*jetstream.StreamInfo, error
 // requests, so a single long wait would miss the new leader. subjects are those of the request, see
 // [connection.watchPermissions].
 func (l *Log) requestWithRetries(ctx context.Context, send func(context.Context) error, subjects ...string) error {
+	return retryAfterTimeouts(func(timeout time.Duration) error {
+		return l.conn.request(ctx, l.conn.state(), timeout, send, subjects...)
+	})
+}
+
+// retryAfterTimeouts calls attempt with the timeout of a request. It repeats the call after each
+// timeout, with twice the timeout, until that would exceed requestTimeout.
+func retryAfterTimeouts(attempt func(timeout time.Duration) error) error {
 	for timeout := firstRequestTimeout; ; timeout *= 2 {
-		err := l.conn.request(ctx, l.conn.state(), timeout, send, subjects...)
+		err := attempt(timeout)
 		if !errors.Is(err, nats.ErrTimeout) || 2*timeout > requestTimeout {
 			return err
 		}
