@@ -29,7 +29,10 @@ const (
 	metaPaused = "skein-paused-until"
 	// maxPause is the longest pause. It must be well below retryFor, so that publishers keep trying
 	// until the pause ends.
-	maxPause = 10 * time.Second
+	maxPause = 15 * time.Second
+	// purgeTime is the part of the pause that is left for the purge of the old epoch. Everything
+	// before must end earlier, or the epoch does not begin.
+	purgeTime = 5 * time.Second
 	// propagationTime is the time that the other processes have to learn of the new epoch before
 	// the epoch gets events.
 	propagationTime = 200 * time.Millisecond
@@ -83,8 +86,10 @@ func (l *Log) updateMeta(meta logMeta) error {
 // processes, and [Log.ErasedPartitions] returns partitions; nil means that they are not known.
 //
 // NextEpoch returns the last cursor of the epoch that ended. If it returns [ErrEpochNotBegun], with
-// the cause, the log continues as it was. A crash leaves a paused log, in the old epoch or the new
-// one, and the next process that opens it or publishes to it resumes it.
+// the cause, the log continues as it was. After another error the new epoch may have begun, and the
+// stream may still hold messages of the old one, which the next call of NextEpoch destroys. A crash
+// leaves a paused log, in the old epoch or the new one, and the next process that opens it or
+// publishes to it resumes it.
 func (l *Log) NextEpoch(
 	ctx context.Context, deleted uint64, partitions map[string]events.Partitions,
 	seal func(ctx context.Context, head uint64) (events.Cursor, error),
@@ -112,12 +117,17 @@ func (l *Log) NextEpoch(
 		err = errors.Join(err, l.deleteConsumers(resumeCtx), l.unpauseStream(resumeCtx, pause))
 	}()
 
-	head, err := l.settledHead(pauseCtx)
+	// The purge must end before the pause does, so everything before it must leave time for it.
+	deadline, _ := pauseCtx.Deadline()
+	sealCtx, cancelSeal := context.WithDeadline(pauseCtx, deadline.Add(-purgeTime))
+	defer cancelSeal()
+
+	head, err := l.settledHead(sealCtx)
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 
-	end, err := seal(pauseCtx, head)
+	end, err := seal(sealCtx, head)
 	if err == nil && (end.Seq != head || end.Log != l.ID()) {
 		err = fmt.Errorf("the archive ends at sequence %d, the log at %d", end.Seq, head)
 	}
@@ -125,11 +135,10 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 
-	if err := l.writeNewEpoch(pauseCtx, pause, end, deleted, partitions); err != nil {
+	if err := l.writeNewEpoch(sealCtx, pause, end, deleted, partitions); err != nil {
 		return events.Cursor{}, err
 	}
-	// From here on the epoch has begun, so the deadline of the pause no longer applies.
-	return end, l.purgeStream(ctx, head)
+	return end, l.purgeStream(pauseCtx, pause, head)
 }
 
 // updateStreamConfig reads the configuration of the stream, changes it and writes it back. It sends
@@ -316,13 +325,17 @@ func (l *Log) writeNewEpoch(
 	return err
 }
 
-// purgeStream removes everything up to head, the last message, from a paused stream. Because the
-// purge covers every message, the server deletes whole files, and no erased user id stays behind in
-// one.
-func (l *Log) purgeStream(ctx context.Context, head uint64) error {
+// purgeStream removes everything up to head, the last message, from the stream that pause pauses.
+// Because the purge covers every message, the server deletes whole files, and no erased user id
+// stays behind in one. If another process has resumed the stream, newer messages may share a file
+// with the old ones, so purgeStream fails.
+func (l *Log) purgeStream(ctx context.Context, pause streamPause, head uint64) error {
 	stream, err := l.fetchStream(ctx)
 	if err != nil {
 		return err
+	}
+	if !pause.holds(&stream.CachedInfo().Config) {
+		return fmt.Errorf("eventlog: another process has resumed the log before its messages up to sequence %d were destroyed", head)
 	}
 	return l.requestWithRetries(ctx, func(ctx context.Context) error {
 		return wrapUnavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))

@@ -1,12 +1,20 @@
 package eventlog
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -111,5 +119,79 @@ func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 		if err := l.unpauseStream(t.Context(), pause); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestOldEpochIsNotPurgedAfterPause lets another process resume the log after the new epoch was
+// written and before the messages of the old one are purged. These must stay: the stream has
+// messages of the new epoch by then, so the server would not delete whole files.
+func TestOldEpochIsNotPurgedAfterPause(t *testing.T) {
+	checkLeaks(t)
+	ns := startTestServer(t, server.Options{})
+	p := newProxy(t, ns)
+	other := mustOpenLog(t, Config{URL: ns.ClientURL()})
+	pub := newPublisher(t, other, PublisherOptions{})
+	mustPublish(t, pub, newFollows(0, 1))
+	all := readWholeLog(t, other)
+
+	// Resume the log before the first request after the update that begins the epoch.
+	resume := sync.OnceFunc(func() {
+		err := other.updateStreamConfig(testContext(t), func(c *jetstream.StreamConfig) error {
+			c.Subjects = []string{Subject}
+			delete(c.Metadata, metaPaused)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		mustPublish(t, pub, newFollows(1, 2))
+	})
+	var epochWritten atomic.Bool
+	p.watchChunks(func(chunk []byte) bool {
+		if epochWritten.Load() && bytes.Contains(chunk, []byte("PUB "+streamInfoSubject)) {
+			resume()
+		}
+		if bytes.Contains(chunk, []byte(`"`+metaEpoch+`":"2"`)) {
+			epochWritten.Store(true)
+		}
+		return false
+	}, nil)
+
+	l := mustOpenLog(t, Config{URL: p.url(), Logger: slog.New(slog.DiscardHandler)})
+	err := beginTestEpoch(t, l, &memoryArchive{envs: all})
+	if err == nil || errors.Is(err, ErrEpochNotBegun) {
+		t.Errorf("NextEpoch: got error %v, want one, but not %v", err, ErrEpochNotBegun)
+	}
+	if l.Epoch() != 2 {
+		t.Errorf("epoch: got %d, want 2", l.Epoch())
+	}
+	if head, err := other.Head(testContext(t)); err != nil || head.First != 1 || head.Last != 2 {
+		t.Errorf("head after the pause: got %+v and error %v, want the messages 1 and 2", head, err)
+	}
+}
+
+// TestNextEpochKeepsTimeForPurge checks that sealing must end so early that the messages of the old
+// epoch can be purged before another process may resume the log.
+func TestNextEpochKeepsTimeForPurge(t *testing.T) {
+	l := mustOpenLog(t, Config{})
+	l.SetArchive(&memoryArchive{})
+	sealed := errors.New("sealed")
+	_, err := l.NextEpoch(testContext(t), 0, nil, func(ctx context.Context, _ uint64) (events.Cursor, error) {
+		info, err := l.fetchStreamInfo(ctx)
+		if err != nil {
+			return events.Cursor{}, err
+		}
+		micros, err := strconv.ParseInt(info.Config.Metadata[metaPaused], 10, 64)
+		if err != nil {
+			return events.Cursor{}, err
+		}
+		deadline, _ := ctx.Deadline()
+		if left := time.UnixMicro(micros).Sub(deadline); left < purgeTime {
+			t.Errorf("time of the pause after the last moment of sealing: got %v, want at least %v", left, purgeTime)
+		}
+		return events.Cursor{}, sealed
+	})
+	if !errors.Is(err, sealed) {
+		t.Errorf("NextEpoch: got error %v, want %v", err, sealed)
 	}
 }
