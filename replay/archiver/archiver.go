@@ -83,6 +83,8 @@ type Archiver struct {
 	opts Options
 	// requests passes the calls of ArchiveNow to the goroutine of Run.
 	requests chan archiveRequest
+	// ended is closed when Run returns. From then on, nobody receives from requests.
+	ended chan struct{}
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -125,7 +127,7 @@ var ErrNotRunning = errors.New("archiver: this process does not archive the log"
 // New returns an archiver. It does nothing until Run is called.
 func New(o Options) *Archiver {
 	o.setDefaults()
-	return &Archiver{opts: o, requests: make(chan archiveRequest)}
+	return &Archiver{opts: o, requests: make(chan archiveRequest), ended: make(chan struct{})}
 }
 
 // Status returns what the archiver does now.
@@ -183,6 +185,8 @@ func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 	r := archiveRequest{seq: seq, done: make(chan error, 1)}
 	select {
 	case a.requests <- r:
+	case <-a.ended:
+		return ErrNotRunning
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -197,8 +201,10 @@ func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 
 // Run archives until ctx ends and then returns nil. It retries after temporary errors, for example
 // if a bucket cannot be reached. It returns an error only if no retry can help: the log is not the
-// one that is archived, or the archive is damaged. Then nothing is trimmed any more.
+// one that is archived, or the archive is damaged. Then nothing is trimmed any more. Run must be
+// called only once.
 func (a *Archiver) Run(ctx context.Context) error {
+	defer close(a.ended)
 	for retryDelay := minRetryDelay; ; {
 		began := time.Now()
 		err := a.archiveWithLease(ctx)

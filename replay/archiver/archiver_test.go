@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"runtime"
 	"sync/atomic"
@@ -404,6 +405,44 @@ func TestArchiveOfAnotherLogIsRefused(t *testing.T) {
 		defer func() { other.stop() }()
 		if _, err := archive.Open(t.Context(), b, other.log.ID()); !errors.Is(err, events.ErrOtherLog) {
 			t.Errorf("got %v, expected ErrOtherLog", err)
+		}
+	})
+}
+
+// TestArchiveNowEndsWithArchiver checks that a call of ArchiveNow returns an error if the archiver
+// ends for good before it has received the call.
+func TestArchiveNowEndsWithArchiver(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w := openLog(t, dir, nil)
+		defer w.stop()
+		w.publish(2, time.Second)
+		w.readEvents(2)
+
+		// When the first segment is sealed, call ArchiveNow and damage the manifest. Sealing the second
+		// segment fails then, before the archiver receives calls again.
+		started := make(chan *Archiver, 1)
+		result := make(chan error, 1)
+		sealed := func(archive.SealResult) {
+			a := <-started
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				result <- a.ArchiveNow(ctx, 2)
+			}()
+			synctest.Wait()
+			if err := os.WriteFile(filepath.Join(dir, "bucket", archive.ManifestName), []byte("damaged"), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		a, stop := w.startArchiver(Options{SegmentBytes: 1, Retention: -1, Sealed: sealed})
+		started <- a
+
+		if err := <-result; !errors.Is(err, ErrNotRunning) {
+			t.Errorf("ArchiveNow: got error %v, want %v", err, ErrNotRunning)
+		}
+		if err := stop(); !errors.Is(err, archive.ErrDamaged) {
+			t.Errorf("Run: got error %v, want %v", err, archive.ErrDamaged)
 		}
 	})
 }
