@@ -166,8 +166,10 @@ func (a *Archive) putRepeats(ctx context.Context, name string, repeats []events.
 		return o, fmt.Errorf("archive: write %s: %w", o.name, err)
 	}
 	// The stream may be trimmed once the manifest names the file, so it must be readable now.
-	_, err := a.readRepeats(ctx, o)
-	return o, err
+	if _, err := a.readRepeats(ctx, o); err != nil {
+		return o, readBackError(o.name, err)
+	}
+	return o, nil
 }
 
 // readRepeats reads a file of repeats. It returns none for an object without a name, and

@@ -3,9 +3,11 @@ package archive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
 )
 
 // MaxSegmentBytes is the number of compressed bytes of one class after which a [Writer] must be
@@ -205,9 +207,19 @@ func (a *Archive) storeSegment(ctx context.Context, w *segmentWriter, last uint6
 		return segment{}, fmt.Errorf("archive: write %s: %w", s.name, err)
 	}
 	if err := a.verifySegment(ctx, s, w.digest.sum()); err != nil {
-		return segment{}, fmt.Errorf("archive: what was written is not what is read: %w", err)
+		return segment{}, readBackError(s.name, err)
 	}
 	return s, nil
+}
+
+// readBackError wraps the error of reading back an object that was just written. If the bucket does
+// not find the object, that is not damage, after which archiving would end: no manifest names the
+// object yet, and it is written again under another name.
+func readBackError(name string, err error) error {
+	if errors.Is(err, bucket.ErrNotFound) {
+		return fmt.Errorf("archive: the bucket does not find %s, which was just written", name)
+	}
+	return fmt.Errorf("archive: what was written is not what is read: %w", err)
 }
 
 // verifySegment reads a segment and fails with [ErrDamaged] if the digest of its content is not

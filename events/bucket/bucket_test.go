@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -378,6 +380,32 @@ func TestWithinIsABucket(t *testing.T) {
 	for _, name := range []string{"", "..", "a/../../b", "/a", "-a"} {
 		if part, err := bucket.Within(b, name); !errors.Is(err, bucket.ErrName) {
 			t.Errorf("Within(%q): got %v and error %v, want %v", name, part, err, bucket.ErrName)
+		}
+	}
+}
+
+// TestBrokenAnswerIsNoShortObject checks that an answer of an S3 server that ends early does not
+// seem to be an object that ends early, because readers take such an object for damage.
+func TestBrokenAnswerIsNoShortObject(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		w.WriteHeader(http.StatusForbidden) // the client does not try again after this status
+		_, _ = io.WriteString(w, "<Error>")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler) // closes the connection
+	}))
+	defer server.Close()
+	b, err := bucket.NewS3(bucket.S3Config{
+		Endpoint: server.Listener.Addr().String(), Bucket: "feeds", Region: "here", Insecure: true, AccessKey: "a", SecretKey: "b",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, length := range []int64{1, -1} {
+		_, err := b.Get(t.Context(), "object", 0, length)
+		if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("Get of %d bytes: got error %v, want one that is not io.EOF or io.ErrUnexpectedEOF", length, err)
 		}
 	}
 }

@@ -198,6 +198,11 @@ func (s *s3) readError(name string, err error) error {
 	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
 		return fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
 	}
+	// The answer of the server has ended early. Like s3Body, do not return an error that callers
+	// would take for an object that is too short.
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("bucket: read %s in %s: the connection has ended early", name, s)
+	}
 	return fmt.Errorf("bucket: read %s in %s: %w", name, s, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -339,6 +340,55 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 	})
 }
 
+// forgetfulBucket is a bucket that does not find some objects at first, like a server of S3 that
+// has not heard yet of what another one has stored.
+type forgetfulBucket struct {
+	bucket.Bucket
+
+	namePart  string
+	forgotten atomic.Bool
+}
+
+// Get is part of [bucket.Bucket].
+func (f *forgetfulBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if strings.Contains(name, f.namePart) && !f.forgotten.Swap(true) {
+		return nil, fmt.Errorf("%w: %s", bucket.ErrNotFound, name)
+	}
+	return f.Bucket.Get(ctx, name, offset, length)
+}
+
+// TestArchivingContinuesAfterFailedReadBack checks that the archiver continues after the bucket did
+// not find a file that was just written. No manifest names the file yet, so nothing is damaged.
+func TestArchivingContinuesAfterFailedReadBack(t *testing.T) {
+	for _, kind := range []string{"facts", "activity", "recent"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				dir := t.TempDir()
+				b, err := bucket.NewDir(filepath.Join(dir, "bucket"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := &forgetfulBucket{Bucket: b, namePart: "/" + kind + "-"}
+				w := openLog(t, dir, f)
+				defer w.stop()
+				w.publish(3, time.Second)
+
+				a, stop := w.startArchiver(Options{SegmentAge: time.Minute})
+				letTimePass(10 * time.Minute)
+				if !f.forgotten.Load() {
+					t.Errorf("no file of the kind %q was read back, want one", kind)
+				}
+				if st := a.Status(); st.Err != nil || w.archive.End().Seq != 3 {
+					t.Errorf("archiver: got error %v and an archive up to %d, want none and 3", st.Err, w.archive.End().Seq)
+				}
+				if err := stop(); err != nil {
+					t.Errorf("Run: got error %v, want none", err)
+				}
+			})
+		})
+	}
+}
+
 // If a bucket can be read but not written, for example because the directory belongs to another
 // user, the status shows the error all the time, even while the archiver collects events for the
 // next segment.
@@ -419,8 +469,8 @@ func TestArchiveNowEndsWithArchiver(t *testing.T) {
 		w.publish(2, time.Second)
 		w.readEvents(2)
 
-		// When the first segment is sealed, call ArchiveNow and damage the manifest. Sealing the second
-		// segment fails then, before the archiver receives calls again.
+		// When the first segment is sealed, call ArchiveNow and damage the manifest. Sealing the
+		// second segment fails then, before the archiver receives calls again.
 		started := make(chan *Archiver, 1)
 		result := make(chan error, 1)
 		sealed := func(archive.SealResult) {
