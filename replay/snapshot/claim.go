@@ -19,6 +19,9 @@ const (
 	// claimRenewal is how often a claim is renewed. Several renewals may fail before the claim
 	// expires.
 	claimRenewal = 30 * time.Second
+	// maxAcquireTime is how long the bucket may take to write a new claim and to list the others.
+	// After that, too little is left of the lifetime for several renewals.
+	maxAcquireTime = 2 * claimRenewal
 )
 
 // claim is the right of a process to add and remove files in a bucket: an object, while there is no
@@ -32,6 +35,9 @@ type claim struct {
 	object string
 	// purpose is the content of the object, for people.
 	purpose string
+	// lastRenewal is when the last successful write of the object was sent. The bucket sets the
+	// time of the object later than this, so counting the lifetime from here errs on the safe side.
+	lastRenewal time.Time
 
 	// cancel ends the work when the claim is lost. ended is closed when renew has returned.
 	cancel context.CancelCauseFunc
@@ -99,12 +105,18 @@ func (c *claim) deleteObject(ctx context.Context) error {
 	return c.bucket.Delete(ctx, c.object)
 }
 
-// acquire writes the object, and deletes it again if another process holds a claim.
+// acquire writes the object, and deletes it again if another process holds a claim or if the bucket
+// answers so late that the claim would expire soon.
 func (c *claim) acquire(ctx context.Context) error {
-	if err := c.writeObject(ctx); err != nil {
-		return errors.Join(err, c.deleteObject(ctx))
+	c.lastRenewal = time.Now()
+	err := c.writeObject(ctx)
+	if err == nil {
+		err = c.checkNoOther(ctx)
 	}
-	if err := c.checkNoOther(ctx); err != nil {
+	if took := time.Since(c.lastRenewal); err == nil && took > maxAcquireTime {
+		err = fmt.Errorf("snapshot: %s took %v to write a claim and to list the others, must be at most %v", c.bucket, took, maxAcquireTime)
+	}
+	if err != nil {
 		return errors.Join(err, c.deleteObject(ctx))
 	}
 	return nil
@@ -150,7 +162,6 @@ func (c *claim) renew(ctx context.Context) {
 	defer close(c.ended)
 	ticker := time.NewTicker(claimRenewal)
 	defer ticker.Stop()
-	lastRenewal := time.Now()
 	for {
 		select {
 		case <-ticker.C:
@@ -158,8 +169,6 @@ func (c *claim) renew(ctx context.Context) {
 			return
 		}
 
-		// The bucket sets the time of the object later than this, so counting from here errs on the
-		// safe side.
 		startTime := time.Now()
 		writeCtx, cancel := context.WithTimeout(ctx, claimRenewal)
 		err := c.writeObject(writeCtx)
@@ -168,9 +177,9 @@ func (c *claim) renew(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && startTime.Sub(lastRenewal) < claimLifetime:
-			lastRenewal = startTime
-		case err == nil || time.Since(lastRenewal) > claimLifetime-2*claimRenewal:
+		case err == nil && startTime.Sub(c.lastRenewal) < claimLifetime:
+			c.lastRenewal = startTime
+		case err == nil || time.Since(c.lastRenewal) > claimLifetime-2*claimRenewal:
 			// If the write succeeded, this process was suspended so long that the claim had
 			// expired, and another process may have worked.
 			c.cancel(errors.Join(errClaimLost, err))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/replay"
@@ -309,6 +310,69 @@ func TestLostClaimStopsTaking(t *testing.T) {
 			t.Errorf("got the snapshots %v, expected none", names)
 		}
 	})
+}
+
+// TestLateAnswerShortensClaim checks that a claim lasts from when its write was sent, and not from
+// when the bucket answered, because the bucket counts from the write.
+func TestLateAnswerShortensClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		delay      time.Duration
+		wantUpload bool
+	}{
+		"late":     {delay: 50 * time.Second, wantUpload: true},
+		"too late": {delay: 4 * time.Minute, wantUpload: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newMemoryBucket()
+				n := newTestProcess(t, b, newGraph())
+				n.fold(t, makeFollows(100))
+				late := &lateBucket{stalledBucket: stalledBucket{memoryBucket: b}, delay: c.delay}
+
+				scheduler := snapshot.New(snapshot.Options{
+					Bucket: late, FS: n.fs, Scratch: "data/snapshots",
+					Stores: func() []snapshot.Store { return []snapshot.Store{n.stores[0]} },
+				})
+				_, err := scheduler.Take(t.Context(), "late", nil, nil)
+				if err == nil || !strings.Contains(err.Error(), "claim") {
+					t.Errorf("got %v, expected an error about the claim", err)
+				}
+				if late.hasUploaded != c.wantUpload {
+					t.Errorf("an upload has begun: got %v, expected %v", late.hasUploaded, c.wantUpload)
+				}
+				if age := late.uploadEnded.Sub(late.claimWritten); late.hasUploaded && age > 3*time.Minute {
+					t.Errorf("the upload ended %v after the claim was written, expected at most 3m, before the claim expires", age)
+				}
+			})
+		})
+	}
+}
+
+// lateBucket answers the first write of a claim late, and fails the later ones. Uploads of files
+// block as in a stalledBucket.
+type lateBucket struct {
+	stalledBucket
+
+	delay                     time.Duration
+	hasUploaded               bool
+	claimWritten, uploadEnded time.Time
+}
+
+// Put implements bucket.Bucket.
+func (l *lateBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	isClaim := strings.HasPrefix(name, "snapshot-claims/")
+	switch {
+	case isClaim && l.claimWritten.IsZero():
+		l.claimWritten = time.Now()
+		err := l.memoryBucket.Put(ctx, name, r, size)
+		return errors.Join(err, wait.For(ctx, l.delay))
+	case isClaim:
+		return errFault
+	}
+	l.hasUploaded = true
+	err := l.stalledBucket.Put(ctx, name, r, size)
+	l.uploadEnded = time.Now()
+	return err
 }
 
 // stalledBucket blocks writes of files until their context ends.
