@@ -70,8 +70,8 @@ var (
 	// ErrSuperseded means that a stream is of an epoch that the archive has ended: the log was
 	// restored before, and what the stream still had was archived then.
 	ErrSuperseded = errors.New("archiver: the stream is of an earlier epoch than its archive")
-	// ErrArchiveBehind means that a stream is of a later epoch than the archive. The archive must
-	// be an old copy.
+	// ErrArchiveBehind means that a stream is of a later epoch than the archive, and does not
+	// directly continue it. The archive must be an old copy.
 	ErrArchiveBehind = errors.New("archiver: the archive is of an earlier epoch than the stream: bring the right archive back")
 )
 
@@ -172,7 +172,8 @@ func checkNoStream(ctx context.Context, cfg eventlog.Config) error {
 var errUnreadable = errors.New("archiver: the damaged stream cannot be opened")
 
 // openDamaged opens a stream, of which parts may be damaged. The stream must continue where the
-// archive ends: it must be of the same log and epoch.
+// archive ends: it must be of the same log, and of the same epoch or of one that an erasure has
+// begun there.
 func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (_ *eventlog.Log, err error) {
 	cfg.Existing = true
 	log, err := eventlog.Open(ctx, cfg)
@@ -190,13 +191,23 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (
 	case log.Epoch() < a.Epoch():
 		err = fmt.Errorf("%w: the stream is of epoch %d, and the archive is in epoch %d after sequence %d",
 			ErrSuperseded, log.Epoch(), a.Epoch(), end.Seq)
-	case log.Epoch() > a.Epoch():
+	case log.Epoch() > a.Epoch() && !hasErasureBegunEpoch(log, a):
 		err = fmt.Errorf("%w: the archive is of epoch %d, the stream of epoch %d", ErrArchiveBehind, a.Epoch(), log.Epoch())
 	default:
 		log.SetArchive(a)
 		return log, nil
 	}
 	return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
+}
+
+// hasErasureBegunEpoch reports whether the stream is in the epoch that an erasure has begun where
+// the archive ends. [eventlog.Log.NextEpoch] begins it in the stream, and the archiver then begins
+// it in the archive. If the process crashes in between, the archive is one epoch behind. A restored
+// log is different: it begins its epoch in the archive first.
+func hasErasureBegunEpoch(log *eventlog.Log, a *archive.Archive) bool {
+	end := a.End()
+	start := log.EpochStart()
+	return start.Epoch == a.Epoch()+1 && log.LastErasure().Epoch == a.Epoch() && start.Seq == end.Seq && start.LastTime == end.LastTime
 }
 
 // archiveDamaged archives what a damaged stream has after the end of the archive, and replaces
@@ -217,6 +228,9 @@ func (r *Restored) archiveDamaged(ctx context.Context, a *archive.Archive, damag
 
 	// The event ids come first, because sealing segments and beginning an epoch need them.
 	r.Repeats, err = replaceDamagedRepeats(ctx, a, log)
+	if err == nil && log != nil && log.Epoch() > a.Epoch() {
+		err = a.BeginEpoch(ctx, log.Epoch(), a.End())
+	}
 	if err == nil && log != nil {
 		var report eventlog.SalvageReport
 		report, err = archiveRemaining(ctx, a, log)

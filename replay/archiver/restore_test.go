@@ -660,6 +660,63 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 	}
 }
 
+// TestRestoreContinuesEpochOfErasure restores a log after an erasure that has begun a new epoch in
+// the stream and crashed before the archive began it. The archive is the right one, with or without
+// damaged files of event ids.
+func TestRestoreContinuesEpochOfErasure(t *testing.T) {
+	for _, damageIDs := range []bool{false, true} {
+		w := openLog(t, t.TempDir(), nil)
+		w.publish(4, 0)
+		w.archiveUpTo(4)
+		_, err := w.log.NextEpoch(t.Context(), 4, nil, func(context.Context, uint64) (events.Cursor, error) {
+			return w.archive.End(), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.publish(2, 0)
+		originalEvents := w.readEvents(6)
+		head := w.cursors(6)[6]
+		w.stop()
+
+		o := w.restoreOptions(map[string]events.Cursor{"graph": head})
+		check, err := CheckStream(t.Context(), o.Bucket, o.Stream)
+		if err != nil || check.Problem != nil || check.Epoch != 2 || check.Last != 6 {
+			t.Errorf("check of the stream: got %+v, %v, expected no problem in epoch 2 up to sequence 6", check, err)
+		}
+		if damageIDs {
+			files, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "recent-*"))
+			if err != nil || len(files) != 1 {
+				t.Fatalf("files of event ids: got %v, %v, expected one", files, err)
+			}
+			if err := os.WriteFile(files[0], []byte("damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		o.Damaged = w.moveLogAway()
+		r := mustRestore(t, o)
+		if s := r.Salvaged; s == nil || s.Envelopes != 2 || len(s.Lost) > 0 || r.Epoch != 3 || r.Head.Seq != 6 {
+			t.Errorf("restore: got %+v, expected 2 salvaged envelopes, and epoch 3 after sequence 6", r)
+		}
+		if s := r.Stores[0]; s.RebuildReason != nil || len(s.LostSequences) > 0 {
+			t.Errorf("restore: got the store %+v, expected that it continues and has lost nothing", s)
+		}
+		if (r.Repeats != nil) != damageIDs {
+			t.Errorf("restore: got the recovered event ids %v, expected some: %v", r.Repeats, damageIDs)
+		}
+
+		restored := openLog(t, w.dir, nil)
+		if epochs := restored.archive.Predecessors(); !slices.Equal(epochs, []eventlog.Predecessor{{Epoch: 1, Last: 4}, {Epoch: 2, Last: 6}}) {
+			t.Errorf("epochs of the archive: got %v, expected 1 up to 4 and 2 up to 6", epochs)
+		}
+		if diff := cmp.Diff(originalEvents, restored.readEvents(6)); diff != "" && !damageIDs {
+			t.Errorf("the restored log differs from the original (-original +restored):\n%s", diff)
+		}
+		restored.stop()
+	}
+}
+
 // repeatRestore restores a log again, after a restore that was interrupted after some operations.
 // It checks that the log continues in an epoch of its own, and that the stream is salvaged unless
 // the first restore had begun an epoch already.
