@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -126,4 +127,30 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRun(t, 0, "epoch 3", "", restore...)
+}
+
+// TestArchiveRestoreNeedsAnswers demands that a stream is not replaced if the server does not
+// answer requests for its messages. They may all be there.
+func TestArchiveRestoreNeedsAnswers(t *testing.T) {
+	t.Parallel()
+	ns := startNATS(t)
+	url := ns.ClientURL()
+	dir := t.TempDir()
+	publishTo(t, url, "bob", "cid")
+	archiveFrom(t, dir, eventlog.Config{URL: url})
+	publishTo(t, url, "dan", "eve", "fay")
+
+	// Nobody receives requests for messages.
+	subject := "$JS.API.STREAM.MSG.GET." + eventlog.StreamName
+	if err := ns.GlobalAccount().AddMapping(subject, "nobody"); err != nil {
+		t.Fatal(err)
+	}
+	restore := []string{
+		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, flags.ArchiveDir), "--nats", url, "--replace-stream",
+	}
+	checkRun(t, 1, "", events.ErrLogUnavailable.Error(), restore...)
+	checkRun(t, 0, "epoch 1", "", "replay", "archive", "status", "--data", dir)
+
+	ns.GlobalAccount().RemoveMapping(subject)
+	checkRun(t, 0, "", "can be read, up to sequence 5", restore...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/zeebo/xxh3"
 
@@ -40,9 +41,9 @@ type SalvageReport struct {
 // repeats are the event ids that a reader at the cursor knows. Salvage uses them if the stream no
 // longer has the whole horizon before the cursor.
 //
-// Salvage fails if emit fails, if the log does not answer, with [events.ErrForbidden] if the NATS
-// user may not read messages, and with [events.ErrRewritten] if the message at the cursor can be
-// read and differs from the cursor.
+// Salvage fails if emit fails, with [events.ErrLogUnavailable] if the log does not answer, with
+// [events.ErrForbidden] if the NATS user may not read messages, and with [events.ErrRewritten] if
+// the message at the cursor can be read and differs from the cursor.
 func (l *Log) Salvage(
 	ctx context.Context, after events.Cursor, repeats []events.Repeat, emit func([]*events.Envelope) error,
 ) (SalvageReport, error) {
@@ -198,7 +199,7 @@ func (s *salvager) prepare(ctx context.Context, after events.Cursor) error {
 }
 
 // nextReadable returns the first message at or after a sequence that can be read. It returns nil if
-// there is none up to last.
+// there is none up to last. It fails if the server does not answer.
 func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
 	msg, err := s.log.messageAtOrAfter(ctx, s.stream, seq)
 	if err == nil && msg.Sequence >= seq {
@@ -219,14 +220,15 @@ func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstre
 			return nil, ctx.Err()
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			continue
+		case errors.Is(err, nats.ErrBadHeaderMsg):
+			s.log.logger.Warn("log: a message cannot be read", "seq", seq, "error", err)
+			continue
 		case errors.Is(err, events.ErrForbidden):
-			return nil, err // says nothing about the message: all of them would count as lost
+			return nil, err
 		}
-		// The error may be about this message, or the log may be gone.
-		if _, streamErr := s.log.fetchStream(ctx); streamErr != nil {
-			return nil, streamErr
-		}
-		s.log.logger.Warn("log: a message cannot be read", "seq", seq, "error", err)
+		// The other errors say nothing about the message: the server has not answered, or has
+		// rejected the request. All messages would count as lost while that lasts.
+		return nil, wrapUnavailable(err)
 	}
 	return nil, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -187,4 +188,31 @@ func TestSalvageTakesMissingRepeatsFromCaller(t *testing.T) {
 			t.Errorf("salvage after a cursor of another stream: got error %v, want %v", err, events.ErrRewritten)
 		}
 	})
+}
+
+// TestSalvageFailsWithoutAnswers checks that no message counts as lost because the server does not
+// answer requests for messages, although it answers others. A server that starts does that.
+func TestSalvageFailsWithoutAnswers(t *testing.T) {
+	ns := startTestServer(t, server.Options{})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1), newFollows(1, 2), newFollows(2, 3))
+	all := readWholeLog(t, l)
+
+	// Nobody receives requests for messages.
+	if err := ns.GlobalAccount().AddMapping(getMessageSubject, "nobody"); err != nil {
+		t.Fatal(err)
+	}
+	report, err := l.Salvage(testContext(t), l.Start(), nil, func([]*events.Envelope) error { return nil })
+	if !errors.Is(err, events.ErrLogUnavailable) || len(report.Lost) > 0 {
+		t.Errorf("salvage without answers: got error %v and lost %v, want %v and none lost", err, report.Lost, events.ErrLogUnavailable)
+	}
+	_, _, err = l.SalvageRepeats(testContext(t), all[2].Cursor)
+	if !errors.Is(err, events.ErrLogUnavailable) {
+		t.Errorf("salvage of event ids without answers: got error %v, want %v", err, events.ErrLogUnavailable)
+	}
+
+	ns.GlobalAccount().RemoveMapping(getMessageSubject)
+	if envs, report := mustSalvage(t, l, l.Start()); len(envs) != 3 || len(report.Lost) > 0 {
+		t.Errorf("salvage with answers: got %d envelopes and lost %v, want 3 and none lost", len(envs), report.Lost)
+	}
 }

@@ -24,7 +24,8 @@ type StreamCheck struct {
 
 // CheckStream reads what a stream has after the end of its archive, and reports whether the log can
 // continue with the two. If the stream is embedded, no other process may have it open; otherwise
-// CheckStream returns [events.ErrLocked].
+// CheckStream returns [events.ErrLocked]. If the log does not answer while it is read, CheckStream
+// returns [events.ErrLogUnavailable].
 //
 // Problem is an [ErrSuperseded] if the archive has continued without the stream, an
 // [ErrArchiveBehind] if the stream has continued without the archive, an [events.ErrOtherLog] if
@@ -54,18 +55,16 @@ func CheckStream(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (che
 
 	// Read everything after the archive, but use nothing of it.
 	report, err := log.Salvage(ctx, a.End(), nil, func([]*events.Envelope) error { return nil })
-	if ctx.Err() != nil {
-		return check, ctx.Err()
-	}
 	check.Lost = report.Lost
-
-	switch {
-	case err != nil:
-		check.Problem = err
-	case len(check.Lost) > 0:
-		check.Problem = fmt.Errorf("archiver: the stream cannot be read at sequences %s", FormatRanges(check.Lost))
-	default:
-		check.Problem = log.CheckCursor(ctx, a.End())
+	if err == nil && len(check.Lost) > 0 {
+		err = fmt.Errorf("archiver: the stream cannot be read at sequences %s", FormatRanges(check.Lost))
 	}
+	if err == nil {
+		err = log.CheckCursor(ctx, a.End())
+	}
+	if ctx.Err() != nil || errors.Is(err, events.ErrLogUnavailable) {
+		return check, errors.Join(err, ctx.Err()) // says nothing about the stream either
+	}
+	check.Problem = err
 	return check, nil
 }
