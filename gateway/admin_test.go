@@ -14,11 +14,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// notebook is an operator that notes orders, and whose operations end when the test says so.
+// notebook is an operator that records requests for operations. Its operations run until they are
+// cancelled.
 type notebook struct {
-	mu      sync.Mutex
-	orders  []operator.OperationRequest
-	ops     []*skeinv1.Operation
+	mu       sync.Mutex
+	requests []operator.OperationRequest
+	ops      []*skeinv1.Operation
+	// changed is closed, and replaced, when an operation changes.
 	changed chan struct{}
 }
 
@@ -27,25 +29,30 @@ func withOperator(n *notebook) func(*worldOptions) {
 	return func(o *worldOptions) { o.Operator = n }
 }
 
-// Start notes the order. Of the kinds it lacks one, and one is always in the way.
-func (n *notebook) Start(_ context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
+// Start records the request. Snapshots are not available, and rollbacks always conflict with
+// operation 7.
+func (n *notebook) Start(_ context.Context, req operator.OperationRequest) (*skeinv1.Operation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch o.Kind {
+	switch req.Kind {
 	case skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT:
 		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: "TakeSnapshot needs a place for snapshots"}
 	case skeinv1.OperationKind_OPERATION_KIND_ROLLBACK:
 		return nil, fmt.Errorf("wrapped: %w", &operator.Refusal{Cause: operator.ErrConflict, Text: "7 is in the way", Operation: "7"})
 	}
+
 	op := &skeinv1.Operation{
-		OperationId: fmt.Sprintf("%03d", len(n.ops)), Kind: o.Kind, Projection: o.Projection,
-		State: skeinv1.OperationState_OPERATION_STATE_RUNNING,
+		OperationId: fmt.Sprintf("%03d", len(n.ops)),
+		Kind:        req.Kind,
+		Projection:  req.Projection,
+		State:       skeinv1.OperationState_OPERATION_STATE_RUNNING,
 	}
-	n.orders, n.ops = append(n.orders, o), append(n.ops, op)
+	n.requests = append(n.requests, req)
+	n.ops = append(n.ops, op)
 	return op, nil
 }
 
-// Get finds an operation.
+// Get returns the operation with the id.
 func (n *notebook) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,14 +64,17 @@ func (n *notebook) Get(_ context.Context, id string) (*skeinv1.Operation, error)
 	return nil, operator.ErrUnknownOperation
 }
 
-// List lists the latest first.
+// List returns operations from the latest to the earliest.
 func (n *notebook) List(
 	_ context.Context, kind skeinv1.OperationKind, before string, limit int,
 ) (ops []*skeinv1.Operation, more bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, op := range slices.Backward(n.ops) {
-		if before != "" && op.GetOperationId() >= before || kind != 0 && op.GetKind() != kind {
+		if before != "" && op.GetOperationId() >= before {
+			continue
+		}
+		if kind != 0 && op.GetKind() != kind {
 			continue
 		}
 		if len(ops) == limit {
@@ -75,7 +85,7 @@ func (n *notebook) List(
 	return ops, false, nil
 }
 
-// Cancel ends an operation.
+// Cancel ends the operation.
 func (n *notebook) Cancel(ctx context.Context, id string) (*skeinv1.Operation, error) {
 	op, err := n.Get(ctx, id)
 	if err != nil {
@@ -83,27 +93,32 @@ func (n *notebook) Cancel(ctx context.Context, id string) (*skeinv1.Operation, e
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	ended := &skeinv1.Operation{
+	cancelled := &skeinv1.Operation{
 		OperationId: id, Kind: op.GetKind(), State: skeinv1.OperationState_OPERATION_STATE_CANCELLED,
 	}
-	n.ops[slices.Index(n.ops, op)] = ended
+	n.ops[slices.Index(n.ops, op)] = cancelled
 	close(n.changed)
 	n.changed = make(chan struct{})
-	return ended, nil
+	return cancelled, nil
 }
 
-// Watch follows an operation.
+// Watch calls f with the operation now and after each change, until the operation has ended.
 func (n *notebook) Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error {
 	for {
+		// Take the channel before the operation, so that no change between the two is missed.
 		n.mu.Lock()
 		changed := n.changed
 		n.mu.Unlock()
+
 		op, err := n.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := f(op); err != nil || op.GetState() != skeinv1.OperationState_OPERATION_STATE_RUNNING {
+		if err := f(op); err != nil {
 			return err
+		}
+		if op.GetState() != skeinv1.OperationState_OPERATION_STATE_RUNNING {
+			return nil
 		}
 		select {
 		case <-changed:
@@ -120,10 +135,11 @@ func TestOperatorsStartOperations(t *testing.T) {
 	ask(w, w.admin.Verify, &skeinv1.VerifyRequest{Share: 1})
 	ask(w, w.admin.Repair, &skeinv1.RepairRequest{Projection: "inbox", Partitions: []uint32{7}})
 	res := ask(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserId: "ann"})
-	if res.GetOperation().GetOperationId() != "003" {
-		t.Error(res)
+	if got := res.GetOperation().GetOperationId(); got != "003" {
+		t.Errorf("EraseUser: got the operation %q, want 003: the fourth", got)
 	}
 	ask(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserIds: []string{"ann", "bob"}})
+
 	want := []operator.OperationRequest{
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Share: 1},
@@ -131,68 +147,134 @@ func TestOperatorsStartOperations(t *testing.T) {
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: []string{"ann"}},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: []string{"ann", "bob"}},
 	}
-	if diff := cmp.Diff(want, n.orders); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff(want, n.requests); diff != "" {
+		t.Errorf("requests that the operator got (-want +got)\n%s", diff)
 	}
 }
 
 func TestRefusedOperationsSayWhy(t *testing.T) {
 	var n notebook
 	w := newWorld(t, withOperator(&n))
-	rebuild := func(req *skeinv1.StartRebuildRequest) error {
-		_, err := w.admin.StartRebuild(t.Context(), connect.NewRequest(req))
-		return err
-	}
-	wantError(t, rebuild(&skeinv1.StartRebuildRequest{}), connect.CodeInvalidArgument, "INVALID_FIELD", "projection")
-	err := rebuild(&skeinv1.StartRebuildRequest{Projection: "seen"})
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "projection")
-	if got := err.Error(); got != `invalid_argument: projection "seen" is no projection of this service: it has graph` {
-		t.Error(got)
-	}
-	wantError(t, rebuild(&skeinv1.StartRebuildRequest{Projection: "graph", Partitions: []uint32{1, 256}}),
-		connect.CodeInvalidArgument, "INVALID_FIELD", "partitions[1]")
-	for _, share := range []float64{-0.1, 1.1} {
-		wantError(t, rebuild(&skeinv1.StartRebuildRequest{Projection: "graph", Share: share}),
-			connect.CodeInvalidArgument, "INVALID_FIELD", "share")
-	}
-	snapshot := func(req *skeinv1.TakeSnapshotRequest) error {
-		_, err := w.admin.TakeSnapshot(t.Context(), connect.NewRequest(req))
-		return err
-	}
-	wantError(t, snapshot(&skeinv1.TakeSnapshotRequest{Projections: []string{"graph", "x"}}),
-		connect.CodeInvalidArgument, "INVALID_FIELD", "projections[1]")
-	wantError(t, snapshot(&skeinv1.TakeSnapshotRequest{}), connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", "")
-	_, err = w.admin.Rollback(t.Context(), connect.NewRequest(&skeinv1.RollbackRequest{Projection: "graph"}))
-	wantError(t, err, connect.CodeFailedPrecondition, "OPERATION_CONFLICT", "")
-	if d := detailsOf(t, err); d.info.GetMetadata()["operation_id"] != "7" || err.Error() != "failed_precondition: 7 is in the way" {
-		t.Error(err, d.info)
-	}
-	for field, req := range map[string]*skeinv1.EraseUserRequest{
-		"user_id":     {UserId: "a b"},
-		"user_ids[1]": {UserIds: []string{"ann", "a b"}},
-		"user_ids":    {UserIds: slices.Repeat([]string{"ann"}, 10_001)},
+
+	// Requests that the server refuses before the operator gets them.
+	for name, c := range map[string]struct {
+		call      func() error
+		wantField string
+	}{
+		"rebuild without a projection": {
+			func() error { return callExpectingError(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{}) },
+			"projection",
+		},
+		"rebuild of an unknown partition": {
+			func() error {
+				req := &skeinv1.StartRebuildRequest{Projection: "graph", Partitions: []uint32{1, 256}}
+				return callExpectingError(w, w.admin.StartRebuild, req)
+			},
+			"partitions[1]",
+		},
+		"rebuild with a negative share": {
+			func() error {
+				return callExpectingError(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "graph", Share: -0.1})
+			},
+			"share",
+		},
+		"rebuild with more than one core": {
+			func() error {
+				return callExpectingError(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "graph", Share: 1.1})
+			},
+			"share",
+		},
+		"snapshot of an unknown projection": {
+			func() error {
+				return callExpectingError(w, w.admin.TakeSnapshot, &skeinv1.TakeSnapshotRequest{Projections: []string{"graph", "x"}})
+			},
+			"projections[1]",
+		},
+		"erasure of a malformed id": {
+			func() error {
+				return callExpectingError(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserId: "a b"})
+			},
+			"user_id",
+		},
+		"erasure of several users with a malformed id": {
+			func() error {
+				return callExpectingError(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserIds: []string{"ann", "a b"}})
+			},
+			"user_ids[1]",
+		},
+		"erasure of too many users": {
+			func() error {
+				return callExpectingError(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserIds: slices.Repeat([]string{"ann"}, 10_001)})
+			},
+			"user_ids",
+		},
+		"erasure with both fields": {
+			func() error {
+				return callExpectingError(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserId: "ann", UserIds: []string{"bob"}})
+			},
+			"user_id",
+		},
 	} {
-		_, err = w.admin.EraseUser(t.Context(), connect.NewRequest(req))
-		wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", field)
+		t.Run(name, func(t *testing.T) {
+			wantError(t, c.call(), connect.CodeInvalidArgument, "INVALID_FIELD", c.wantField)
+		})
 	}
-	_, err = w.admin.EraseUser(t.Context(), connect.NewRequest(&skeinv1.EraseUserRequest{UserId: "ann", UserIds: []string{"bob"}}))
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "user_id")
-	_, err = w.admin.GetOperation(t.Context(), connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: "x"}))
-	wantError(t, err, connect.CodeNotFound, "UNKNOWN_OPERATION", "")
-	_, err = w.admin.CancelOperation(t.Context(), connect.NewRequest(&skeinv1.CancelOperationRequest{OperationId: "x"}))
-	wantError(t, err, connect.CodeNotFound, "UNKNOWN_OPERATION", "")
-	if len(n.orders) > 0 {
-		t.Error(n.orders)
+	t.Run("rebuild of an unknown projection", func(t *testing.T) {
+		err := callExpectingError(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "seen"})
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "projection")
+		const want = `invalid_argument: projection "seen" is no projection of this service: it has graph`
+		if err != nil && err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	})
+
+	// Requests that the operator refuses.
+	t.Run("snapshot without a place for it", func(t *testing.T) {
+		err := callExpectingError(w, w.admin.TakeSnapshot, &skeinv1.TakeSnapshotRequest{})
+		wantError(t, err, connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", "")
+	})
+	t.Run("rollback during another operation", func(t *testing.T) {
+		err := callExpectingError(w, w.admin.Rollback, &skeinv1.RollbackRequest{Projection: "graph"})
+		wantError(t, err, connect.CodeFailedPrecondition, "OPERATION_CONFLICT", "")
+		if got := detailsOf(t, err).info.GetMetadata()["operation_id"]; got != "7" {
+			t.Errorf("got the operation %q in the details, want 7", got)
+		}
+		if want := "failed_precondition: 7 is in the way"; err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	})
+	t.Run("get an unknown operation", func(t *testing.T) {
+		err := callExpectingError(w, w.admin.GetOperation, &skeinv1.GetOperationRequest{OperationId: "x"})
+		wantError(t, err, connect.CodeNotFound, "UNKNOWN_OPERATION", "")
+	})
+	t.Run("cancel an unknown operation", func(t *testing.T) {
+		err := callExpectingError(w, w.admin.CancelOperation, &skeinv1.CancelOperationRequest{OperationId: "x"})
+		wantError(t, err, connect.CodeNotFound, "UNKNOWN_OPERATION", "")
+	})
+
+	if len(n.requests) > 0 {
+		t.Errorf("the operator started %v, want nothing", n.requests)
 	}
 }
 
-func TestListOperations(t *testing.T) {
+// callExpectingError calls a method and returns its error.
+func callExpectingError[Req, Res any](
+	w *world, method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
+) error {
+	_, err := method(w.t.Context(), connect.NewRequest(req))
+	return err
+}
+
+// TestListOperationsPagesFromTheLatest reads a list in pages of two. Operations that start in
+// between do not shift the later pages.
+func TestListOperationsPagesFromTheLatest(t *testing.T) {
 	var n notebook
 	w := newWorld(t, withOperator(&n))
 	for range 5 {
 		ask(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "graph"})
 		ask(w, w.admin.Verify, &skeinv1.VerifyRequest{})
 	}
+
 	var got []string
 	req := &skeinv1.ListOperationsRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, PageSize: 2}
 	for {
@@ -200,22 +282,26 @@ func TestListOperations(t *testing.T) {
 		for _, op := range res.GetOperations() {
 			got = append(got, op.GetOperationId())
 		}
-		if len(got) == 2 { // what begins meanwhile shifts no page
+		if len(got) == 2 {
 			ask(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "graph"})
 		}
-		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
+		req.PageToken = res.GetNextPageToken()
+		if req.GetPageToken() == "" {
 			break
 		}
-		// The token of one list is of no use for another.
-		_, err := w.admin.ListOperations(t.Context(), connect.NewRequest(&skeinv1.ListOperationsRequest{PageToken: req.GetPageToken()}))
+
+		// The token is only valid for the list of rebuilds, not for that of all operations.
+		err := callExpectingError(w, w.admin.ListOperations, &skeinv1.ListOperationsRequest{PageToken: req.GetPageToken()})
 		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 	}
 	if diff := cmp.Diff([]string{"008", "006", "004", "002", "000"}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("rebuilds (-want +got)\n%s", diff)
 	}
 }
 
-func TestWatchOperation(t *testing.T) {
+// TestWatchOperationFollowsItToItsEnd checks how a stream ends: after the last state of an
+// operation that has ended, and with an error if the service stops before the operation.
+func TestWatchOperationFollowsItToItsEnd(t *testing.T) {
 	var n notebook
 	w := newWorld(t, withOperator(&n))
 	watch := func(id string) *connect.ServerStreamForClient[skeinv1.WatchOperationResponse] {
@@ -229,25 +315,38 @@ func TestWatchOperation(t *testing.T) {
 	}
 	ask(w, w.admin.Verify, &skeinv1.VerifyRequest{})
 	ask(w, w.admin.Verify, &skeinv1.VerifyRequest{})
-	ends, stays := watch("000"), watch("001")
-	if !ends.Receive() || !stays.Receive() {
-		t.Fatal(ends.Err(), stays.Err())
+	cancelled := watch("000")
+	running := watch("001")
+	if !cancelled.Receive() || !running.Receive() {
+		t.Fatalf("got the errors %v and %v, want a first message of each stream", cancelled.Err(), running.Err())
 	}
+
+	// Cancel the first operation.
 	ask(w, w.admin.CancelOperation, &skeinv1.CancelOperationRequest{OperationId: "000"})
-	if !ends.Receive() || ends.Msg().GetOperation().GetState() != skeinv1.OperationState_OPERATION_STATE_CANCELLED {
-		t.Error(ends.Msg(), ends.Err())
+	if !cancelled.Receive() {
+		t.Fatalf("got the error %v, want a message about the end of the operation", cancelled.Err())
 	}
-	if ends.Receive() || ends.Err() != nil {
-		t.Error("the stream of an operation that ended goes on", ends.Err())
+	if got := cancelled.Msg().GetOperation().GetState(); got != skeinv1.OperationState_OPERATION_STATE_CANCELLED {
+		t.Errorf("got the state %v, want cancelled", got)
 	}
+	if cancelled.Receive() {
+		t.Errorf("got %v after the end of the operation, want the end of the stream", cancelled.Msg())
+	}
+	if err := cancelled.Err(); err != nil {
+		t.Errorf("the stream ended with %v, want no error", err)
+	}
+
 	unknown := watch("x")
-	unknown.Receive()
+	if unknown.Receive() {
+		t.Errorf("got %v of an unknown operation, want an error", unknown.Msg())
+	}
 	wantError(t, unknown.Err(), connect.CodeNotFound, "UNKNOWN_OPERATION", "")
-	// The end of the service is not that of the operation.
+
+	// The stream of a running operation does not end as if the operation had ended.
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	for stays.Receive() {
+	for running.Receive() {
 	}
-	wantError(t, stays.Err(), connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
+	wantError(t, running.Err(), connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
 }

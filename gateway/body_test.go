@@ -21,39 +21,38 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/klauspost/compress/zstd"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// packed is data in gzip.
-func packed(t testing.TB, data []byte) []byte {
+// mustGzip returns data compressed with gzip.
+func mustGzip(t testing.TB, data []byte) []byte {
 	t.Helper()
-	var to bytes.Buffer
-	z := gzip.NewWriter(&to)
+	var compressed bytes.Buffer
+	z := gzip.NewWriter(&compressed)
 	if _, err := z.Write(data); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return to.Bytes()
+	return compressed.Bytes()
 }
 
-// prefixed is data behind the prefix of gRPC and of streams.
-func prefixed(flags byte, data []byte) []byte {
+// addFramePrefix returns data after the prefix that gRPC and streams of Connect put before a
+// message.
+func addFramePrefix(flags byte, data []byte) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(data)))
 	return append(b, data...)
 }
 
-// packedWays are the ways in which a packed message of JSON comes, to a method that may be asked by
-// GET.
-func packedWays(t testing.TB, w *world, data []byte) map[string]*http.Request {
+// newGzipRequests returns, for each protocol, a request with a JSON message that is compressed. The
+// methods list the followers of a user, because one of them can be called with GET.
+func newGzipRequests(t testing.TB, w *world, message []byte) map[string]*http.Request {
 	t.Helper()
-	unary, stream := w.url+connectv1.GraphServiceListFollowersProcedure, w.url+connectv1.GraphServiceScanFollowersProcedure
-	request := func(method, url string, body []byte, headers ...string) *http.Request {
+	newRequest := func(method, url string, body []byte, headers ...string) *http.Request {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -63,87 +62,123 @@ func packedWays(t testing.TB, w *world, data []byte) map[string]*http.Request {
 		}
 		return req
 	}
-	small := packed(t, data)
+
+	unaryURL := w.url + connectv1.GraphServiceListFollowersProcedure
+	streamURL := w.url + connectv1.GraphServiceScanFollowersProcedure
+	compressed := mustGzip(t, message)
+	framed := addFramePrefix(1, compressed) // flag 1 says that the message is compressed
 	query := url.Values{
 		"connect": {"v1"}, "encoding": {"json"}, "compression": {"gzip"}, "base64": {"1"},
-		"message": {base64.RawURLEncoding.EncodeToString(small)},
+		"message": {base64.RawURLEncoding.EncodeToString(compressed)},
 	}
 	return map[string]*http.Request{
-		"Connect":  request(http.MethodPost, unary, small, "Content-Type", "application/json", "Content-Encoding", "gzip"),
-		"GET":      request(http.MethodGet, unary+"?"+query.Encode(), nil),
-		"gRPC-Web": request(http.MethodPost, unary, prefixed(1, small), "Content-Type", "application/grpc-web+json", "Grpc-Encoding", "gzip"),
-		"stream":   request(http.MethodPost, stream, prefixed(1, small), "Content-Type", "application/connect+json", "Connect-Content-Encoding", "gzip"),
+		"Connect":  newRequest(http.MethodPost, unaryURL, compressed, "Content-Type", "application/json", "Content-Encoding", "gzip"),
+		"GET":      newRequest(http.MethodGet, unaryURL+"?"+query.Encode(), nil),
+		"gRPC-Web": newRequest(http.MethodPost, unaryURL, framed, "Content-Type", "application/grpc-web+json", "Grpc-Encoding", "gzip"),
+		"stream":   newRequest(http.MethodPost, streamURL, framed, "Content-Type", "application/connect+json", "Connect-Content-Encoding", "gzip"),
 	}
 }
 
-// answerTo makes a request and returns its answer, with what stands in the headers and trailers of
-// gRPC.
-func answerTo(t testing.TB, w *world, req *http.Request) string {
+// bodyAndHeaders makes a request and returns the text of the body and the headers of the answer,
+// because gRPC-Web may have errors in headers.
+func bodyAndHeaders(t testing.TB, w *world, req *http.Request) string {
 	t.Helper()
 	res, err := w.http.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
+	body, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprint(string(answer), res.Header)
+	return fmt.Sprint(string(body), res.Header)
 }
 
-// A compressed message is read in every protocol.
+// waitForRelease waits until requests hold no bytes any more. The server releases the bytes of a
+// request just after the client has the answer.
+func waitForRelease(w *world) {
+	for w.server.budgets.Bytes.Used() > 0 {
+		runtime.Gosched()
+	}
+}
+
+// checkPeakOfBytes checks that requests held at most limit bytes at any time, and that their bytes
+// were counted.
+func checkPeakOfBytes(t *testing.T, w *world, limit int64) {
+	t.Helper()
+	if got := w.server.budgets.Bytes.Peak(); got > limit || got == 0 {
+		t.Errorf("requests held up to %d bytes at a time, want more than 0 and at most %d", got, limit)
+	}
+}
+
+// TestCompressedBodiesAreRead checks that the server reads a compressed message in every protocol,
+// and refuses bodies that are no gzip or not all of it.
 func TestCompressedBodiesAreRead(t *testing.T) {
 	w := newWorld(t)
 	w.caughtUp(w.publish(follow("ann", "bob")))
-	for name, req := range packedWays(t, w, []byte(`{"userId":"bob"}`)) {
-		if answer := answerTo(t, w, req); !strings.Contains(answer, `"userId":"ann"`) {
-			t.Errorf("%s: %s", name, answer)
-		}
+	for protocol, req := range newGzipRequests(t, w, []byte(`{"userId":"bob"}`)) {
+		t.Run(protocol, func(t *testing.T) {
+			if got := bodyAndHeaders(t, w, req); !strings.Contains(got, `"userId":"ann"`) {
+				t.Errorf("got %s, want ann in it", got)
+			}
+		})
 	}
-	for _, body := range [][]byte{[]byte("{}"), {0x1f}, {0x1f, 0x8b, 8, 0}, packed(t, []byte("{}"))[:12], append(packed(t, []byte("{}")), 1, 2, 3)} {
-		status, _, answer := w.post(connectv1.GraphServiceListFollowersProcedure, "application/json", bytes.NewReader(body), "Content-Encoding", "gzip")
-		if e := parseError(t, answer); status != http.StatusBadRequest || e.reason() != "INVALID_FIELD" || !strings.Contains(e.Message, "gzip") {
-			t.Errorf("%x: %d %s", body, status, answer)
-		}
+
+	for name, body := range map[string][]byte{
+		"not compressed":      []byte("{}"),
+		"one byte of a head":  {0x1f},
+		"part of a head":      {0x1f, 0x8b, 8, 0},
+		"part of the content": mustGzip(t, []byte("{}"))[:12],
+		"bytes after the end": append(mustGzip(t, []byte("{}")), 1, 2, 3),
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, answer := w.post(connectv1.GraphServiceListFollowersProcedure, "application/json", bytes.NewReader(body), "Content-Encoding", "gzip")
+			e := parseError(t, answer)
+			if status != http.StatusBadRequest || e.reason() != "INVALID_FIELD" || !strings.Contains(e.Message, "gzip") {
+				t.Errorf("got status %d with %s, want 400 with INVALID_FIELD and a message about gzip", status, answer)
+			}
+		})
 	}
 }
 
-// A body that decompresses to more than a body may have is refused at that limit in every protocol,
-// and no more of it is kept in memory.
+// TestDecompressionBombsAreRefused checks that a body that decompresses to more than a body may
+// have is refused at that limit in every protocol, and that no more of it is kept in memory.
 func TestDecompressionBombsAreRefused(t *testing.T) {
 	w := newWorld(t)
-	for name, req := range packedWays(t, w, make([]byte, 32<<20)) {
-		if answer := answerTo(t, w, req); !strings.Contains(answer, "larger than 4 MiB once it is inflated") {
-			t.Errorf("%s: %.300s", name, answer)
-		}
+	for protocol, req := range newGzipRequests(t, w, make([]byte, 32<<20)) {
+		t.Run(protocol, func(t *testing.T) {
+			const want = "larger than 4 MiB once it is inflated"
+			if got := bodyAndHeaders(t, w, req); !strings.Contains(got, want) {
+				t.Errorf("got %.300s, want %q in it", got, want)
+			}
+		})
 	}
-	b := w.server.budgets.Bytes
-	if most := int64(admission.HeldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.Peak() > most || b.Peak() == 0 {
-		t.Errorf("%d bytes were held at a time, should be at most %d", b.Peak(), most)
-	}
-	for b.Used() > 0 { // an answer that has arrived is released just after
-		runtime.Gosched()
-	}
-	// A small body that says that it needs a window of 128 MiB.
+	checkPeakOfBytes(t, w, int64(admission.HeldPerByte*(w.server.limits.BodyBytes+64<<10)))
+	waitForRelease(w)
+
+	// A small body of zstd can demand a window of 128 MiB. The server decompresses only gzip.
 	z, err := zstd.NewWriter(nil, zstd.WithWindowSize(128<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, encoding := range []string{"zstd", "br", "gzip, gzip", "deflate"} {
-		status, _, answer := w.post(connectv1.GraphServiceListFollowersProcedure, "application/json",
-			bytes.NewReader(z.EncodeAll([]byte("{}"), nil)), "Content-Encoding", encoding)
-		if e := parseError(t, answer); e.Code != "unimplemented" {
-			t.Errorf("%s: %d %s", encoding, status, answer)
-		}
+		t.Run(encoding, func(t *testing.T) {
+			status, _, answer := w.post(connectv1.GraphServiceListFollowersProcedure, "application/json",
+				bytes.NewReader(z.EncodeAll([]byte("{}"), nil)), "Content-Encoding", encoding)
+			if e := parseError(t, answer); e.Code != "unimplemented" {
+				t.Errorf("got status %d with %s, want the code unimplemented", status, answer)
+			}
+		})
 	}
 }
 
-// slowly sends half of a JSON body of so many bytes, with a token, until the end of the test. It
-// returns when the server has what was sent, or has refused it with what is returned.
-func (g *guarded) slowly(token string, size int) (refused string) {
+// sendUnfinishedBody begins a call with a token, sends size bytes of a JSON body that does not end
+// before the test does, and waits until the server holds them. If the server answers earlier,
+// sendUnfinishedBody returns that answer, and otherwise "".
+func (g *guarded) sendUnfinishedBody(token string, size int) (answer string) {
 	g.t.Helper()
-	before := g.server.budgets.Bytes.Used()
+	usedBefore := g.server.budgets.Bytes.Used()
 	r, w := io.Pipe()
 	g.t.Cleanup(func() { _ = w.Close() })
 	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.url+connectv1.GraphServiceListFollowersProcedure, r)
@@ -151,6 +186,7 @@ func (g *guarded) slowly(token string, size int) (refused string) {
 		g.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+
 	answered := make(chan string, 1)
 	go func() {
 		res, err := g.as(token).http.Do(req)
@@ -159,64 +195,67 @@ func (g *guarded) slowly(token string, size int) (refused string) {
 			return
 		}
 		defer res.Body.Close()
-		answer, _ := io.ReadAll(res.Body)
-		answered <- string(answer)
+		text, _ := io.ReadAll(res.Body)
+		answered <- string(text)
 	}()
 	go func() { _, _ = w.Write(bytes.Repeat([]byte(" "), size)) }()
-	for {
+
+	// The first FreeBytes of a body do not count.
+	wantUsed := usedBefore + int64(admission.HeldPerByte*(size-admission.FreeBytes))
+	for g.server.budgets.Bytes.Used() < wantUsed {
 		select {
 		case text := <-answered:
 			return text
 		default:
-			if g.server.budgets.Bytes.Used() >= before+int64(admission.HeldPerByte*(size-admission.FreeBytes)) {
-				return ""
-			}
 			runtime.Gosched()
 		}
 	}
+	return ""
 }
 
-// Bodies that are arriving hold a limited number of bytes, per caller and in total. Small requests
-// are answered all the time, and everything is given back in the end.
+// TestFloodOfBodies checks that bodies that are arriving hold a limited number of bytes, per caller
+// and in total. The server answers small requests all the time, and releases everything in the end.
 func TestFloodOfBodies(t *testing.T) {
+	// The limits allow two such bodies in total, and one per caller.
 	const size = 200 << 10
-	g := newGuarded(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 256<<10, 1<<20 })
-	b := g.server.budgets.Bytes
-	t.Cleanup(func() { // after the pipes are closed, before the server is
-		for b.Used() > 0 {
-			runtime.Gosched()
-		}
+	g := newGuarded(t, func(o *worldOptions) {
+		o.Limits.BodyBytes = 256 << 10
+		o.Limits.RequestBytes = 1 << 20
 	})
-	if refused := g.slowly(g.tokens["reader"], size); refused != "" {
-		t.Fatal(refused)
+
+	// Cleanups run in reverse order: this one after those that end the bodies, and before the one
+	// that stops the server.
+	t.Cleanup(func() { waitForRelease(g.world) })
+
+	if got := g.sendUnfinishedBody(g.tokens["reader"], size); got != "" {
+		t.Fatalf("first large body of the reader: got %q, want no answer yet", got)
 	}
-	if refused := g.slowly(g.tokens["reader"], size); !strings.Contains(refused, "CALLER_LIMIT") {
-		t.Errorf("a second large body of one caller: %q", refused)
+	if got := g.sendUnfinishedBody(g.tokens["reader"], size); !strings.Contains(got, "CALLER_LIMIT") {
+		t.Errorf("second large body of the reader: got %q, want CALLER_LIMIT", got)
 	}
-	if refused := g.slowly(g.tokens["all"], size); refused != "" {
-		t.Fatal(refused)
+	if got := g.sendUnfinishedBody(g.tokens["all"], size); got != "" {
+		t.Fatalf("large body of another caller: got %q, want no answer yet", got)
 	}
-	if refused := g.slowly(g.tokens["ann"], size); !strings.Contains(refused, "OVERLOADED") {
-		t.Errorf("a third large body: %q", refused)
+	if got := g.sendUnfinishedBody(g.tokens["ann"], size); !strings.Contains(got, "OVERLOADED") {
+		t.Errorf("large body of a third caller: got %q, want OVERLOADED", got)
 	}
 	g.as(g.tokens["all"]).callsOfEachKind()
-	if b.Peak() > 1<<20 {
-		t.Errorf("%d bytes were held at a time", b.Peak())
-	}
+	checkPeakOfBytes(t, g.world, 1<<20)
 }
 
-// Sixty requests of nearly 4 MiB at once are answered or refused, and never hold more memory than
-// they may.
+// TestFloodOfLargeRequests makes sixty calls of nearly 4 MiB at once. They are answered or refused,
+// and never hold more memory than they may.
 func TestFloodOfLargeRequests(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.RequestBytes = 32 << 20 })
 	w.http.Transport.(*http.Transport).MaxConnsPerHost = 0
 	body := []byte(`{"userIds":[` + strings.Repeat(`"",`, 1_250_000) + `""]}`)
-	bodies := map[string][]byte{"": body, "gzip": packed(t, body)}
-	var all sync.WaitGroup
+	bodies := map[string][]byte{"": body, "gzip": mustGzip(t, body)}
+
+	var calls sync.WaitGroup
 	var answered atomic.Int64
 	for i := range 60 {
 		encoding := []string{"", "gzip"}[i%2]
-		all.Go(func() {
+		calls.Go(func() {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+connectv1.GraphServiceBatchGetRelationshipsProcedure,
 				bytes.NewReader(bodies[encoding]))
 			if err != nil {
@@ -227,7 +266,9 @@ func TestFloodOfLargeRequests(t *testing.T) {
 			req.Header.Set("Content-Encoding", encoding)
 			res, err := w.http.Do(req)
 			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-				return // refused: net/http closes half a second later, also if a slow client still sends; see TestFloodOfBodies for the answer
+				// The call was refused. net/http closes the connection half a second later, even if
+				// a slow client is still sending. TestFloodOfBodies checks the answer.
+				return
 			}
 			if err != nil {
 				t.Error(err)
@@ -235,61 +276,67 @@ func TestFloodOfLargeRequests(t *testing.T) {
 			}
 			defer res.Body.Close()
 			answer, err := io.ReadAll(res.Body)
-			if err != nil || res.StatusCode != http.StatusBadRequest && res.StatusCode != http.StatusTooManyRequests {
-				t.Errorf("%d %.200s %v", res.StatusCode, answer, err)
+			if err != nil {
+				t.Errorf("reading an answer: %v", err)
+			}
+			if res.StatusCode != http.StatusBadRequest && res.StatusCode != http.StatusTooManyRequests {
+				t.Errorf("got status %d with %.200s, want 400 or 429", res.StatusCode, answer)
 			}
 			if len(answer) > 2000 {
-				t.Errorf("an answer of %d bytes", len(answer))
+				t.Errorf("got an answer of %d bytes, want at most 2000", len(answer))
 			}
 			answered.Add(1)
 		})
 	}
-	all.Wait()
+	calls.Wait()
 	if answered.Load() == 0 {
-		t.Error("no request was answered")
+		t.Error("no call was answered, want at least one")
 	}
-	b := w.server.budgets.Bytes
-	for b.Used() > 0 { // an answer that has arrived is released just after
-		runtime.Gosched()
-	}
-	if b.Peak() > 32<<20 || b.Peak() == 0 {
-		t.Errorf("%d bytes were held at a time", b.Peak())
-	}
+
+	waitForRelease(w)
+	checkPeakOfBytes(t, w, 32<<20)
 	w.callsOfEachKind()
 }
 
-// What the loop reads counts like what net/http reads.
+// TestLargeBodiesOfTheLoopCountAsMemory checks that bodies that the loop reads for plain calls
+// count like those that net/http reads.
 func TestLargeBodiesOfTheLoopCountAsMemory(t *testing.T) {
-	w := newWorld(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 64<<10, 256<<10 })
-	b := w.server.budgets.Bytes
+	w := newWorld(t, func(o *worldOptions) {
+		o.Limits.BodyBytes = 64 << 10
+		o.Limits.RequestBytes = 256 << 10
+	})
 	req := &skeinv1.CheckFollowsRequest{}
 	for range 500 {
 		req.Pairs = append(req.Pairs, userPair(strings.Repeat("a", 40), strings.Repeat("b", 40)))
 	}
+
 	ask(w, w.graph.CheckFollows, req)
-	if n := w.server.conns.HandedOver.Load(); n != 0 || b.Peak() < 80_000 {
-		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.Peak())
+	if n := w.server.conns.HandedOver.Load(); n != 0 {
+		t.Fatalf("the loop handed over %d connections, want none", n)
 	}
-	for b.Used() > 0 { // an answer that has arrived is released just after
-		runtime.Gosched()
+	budget := w.server.budgets.Bytes
+	if got := budget.Peak(); got < 80_000 {
+		t.Fatalf("the call held up to %d bytes, want at least 80000", got)
 	}
-	if f := b.Take("127.0.0.1/32", b.CallerLimit); f != nil {
-		t.Fatal(f)
+	waitForRelease(w)
+
+	// Once the caller has no bytes left, the call is refused.
+	if failure := budget.Take("127.0.0.1/32", budget.CallerLimit); failure != nil {
+		t.Fatal(failure)
 	}
 	_, err := w.graph.CheckFollows(t.Context(), connect.NewRequest(req))
 	if d := detailsOf(t, err); d.reason != "CALLER_LIMIT" {
-		t.Error(err)
+		t.Errorf("got %v, want CALLER_LIMIT", err)
 	}
-	b.Release("127.0.0.1/32", b.CallerLimit)
+
+	budget.Release("127.0.0.1/32", budget.CallerLimit)
 	ask(w, w.graph.CheckFollows, req)
-	for b.Used() > 0 {
-		runtime.Gosched()
-	}
+	waitForRelease(w)
 }
 
-// slowReader makes calls by HTTP/1.1 without an end, and reads no answer, until the server closes
-// the connection.
-func (w *world) slowReader(contentType, body string) error {
+// callWithoutReading makes calls over one HTTP/1.1 connection and reads no answer, until the server
+// closes the connection.
+func (w *world) callWithoutReading(contentType, body string) error {
 	conn, err := (&net.Dialer{}).DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
 	if err != nil {
 		return err
@@ -299,42 +346,42 @@ func (w *world) slowReader(contentType, body string) error {
 		connectv1.GraphServiceListFollowersProcedure, contentType, len(body), body)
 	for {
 		if _, err := io.WriteString(conn, request); err != nil {
-			return nil // cut off
+			return nil // the server has closed the connection
 		}
 	}
 }
 
-// A client that does not read its answer is cut off in time, by the loop and by net/http, and holds
-// nothing after that.
+// TestSlowReadersAreCutOff checks that the server closes the connection of a client that does not
+// read its answers, in the loop and in net/http, and that such a client holds nothing afterwards.
 func TestSlowReadersAreCutOff(t *testing.T) {
 	t.Parallel()
-	fast := newWorld(t)
+	publisher := newWorld(t)
 	var evs []*skeinv1.Event
 	for i := range 1000 {
 		evs = append(evs, follow(fmt.Sprint(strings.Repeat("x", 100), i), "bob"))
 	}
-	at := fast.publish(evs...)
-	// Honest calls to this server are made again if the machine is too slow for the limit.
-	w := fast.replica(func(o *worldOptions) { o.Limits.IOTimeout = time.Second })
+	at := publisher.publish(evs...)
+
+	// The slow clients call a replica, whose limit may be too short for honest calls on a slow
+	// machine. callsOfEachKind makes calls again until they succeed.
+	w := publisher.replica(func(o *worldOptions) { o.Limits.IOTimeout = time.Second })
 	w.caughtUp(at)
-	inBinary, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000})
-	if err != nil {
-		t.Fatal(err)
+	requests := []struct{ contentType, body string }{
+		{"application/json", `{"userId":"bob","pageSize":1000}`},
+		{"application/proto", string(marshal(t, &skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000}))},
 	}
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 20 {
-		all.Go(func() {
-			contentType, body := "application/proto", string(inBinary)
-			if i%2 == 0 {
-				contentType, body = "application/json", `{"userId":"bob","pageSize":1000}`
-			}
-			if err := w.slowReader(contentType, body); err != nil {
+		request := requests[i%len(requests)]
+		clients.Go(func() {
+			if err := w.callWithoutReading(request.contentType, request.body); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	w.callsOfEachKind()
-	all.Wait()
+	clients.Wait()
+
 	for w.server.budgets.Requests.Used() > 0 || w.server.budgets.Bytes.Used() > 0 {
 		runtime.Gosched()
 	}

@@ -13,84 +13,134 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// full is an answer in which every count is 7.
-func full[M proto.Message](m M) M {
-	for fields, i := m.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
-		switch f := fields.Get(i); f.Kind() {
-		case protoreflect.Uint32Kind:
-			m.ProtoReflect().Set(f, protoreflect.ValueOfUint32(7))
-		case protoreflect.Int64Kind:
-			m.ProtoReflect().Set(f, protoreflect.ValueOfInt64(7))
+// countFields returns the fields of a message that are counts.
+func countFields(m proto.Message) (counts []protoreflect.FieldDescriptor) {
+	fields := m.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.Kind() == protoreflect.Uint32Kind || f.Kind() == protoreflect.Int64Kind {
+			counts = append(counts, f)
 		}
+	}
+	return counts
+}
+
+// setAllCounts sets every count of a message to 7, and returns the message.
+func setAllCounts[M proto.Message](m M) M {
+	for _, f := range countFields(m) {
+		value := protoreflect.ValueOfUint32(7)
+		if f.Kind() == protoreflect.Int64Kind {
+			value = protoreflect.ValueOfInt64(7)
+		}
+		m.ProtoReflect().Set(f, value)
 	}
 	return m
 }
 
-// A caller who is bound to a user gets all counts of this user that the table calls own, and only
-// public counts of others. A new count must be added to the table.
-func TestCountsAreConcealed(t *testing.T) {
-	const public, own, nobody = "public", "own", "nobody's who is bound"
-	users := map[protoreflect.Name]string{
-		"follower_count": public, "explicit_follower_count": public, "implicit_follower_count": public, "following_count": public,
-		"explicit_following_count": public, "implicit_following_count": public, "board_count": public, "followed_board_count": public,
-		"excluded_board_count": own, "blocked_count": own, "muted_count": own,
-	}
-	boards := map[protoreflect.Name]string{"follower_count": public, "explicit_follower_count": public, "excluder_count": nobody}
-	ofUser := map[protoreflect.Name]string{
-		"pin_count": public, "board_count": public, "follower_count": public, "play_count": own, "repin_count": public,
-	}
-	ofItem := map[protoreflect.Name]string{
-		"pin_count": public, "board_count": public, "follower_count": public, "play_count": public, "repin_count": public,
-	}
-	see := func(name string, m proto.Message, table map[protoreflect.Name]string, mine bool) {
-		t.Helper()
-		for fields, i := m.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
-			f := fields.Get(i)
-			if f.Kind() != protoreflect.Uint32Kind && f.Kind() != protoreflect.Int64Kind {
-				continue
-			}
-			whose, known := table[f.Name()]
-			if !known {
-				t.Errorf("%s: say in this table whose %s is", name, f.Name())
-			}
-			want := whose == public || whose == own && mine
-			if shown := m.ProtoReflect().Has(f); shown != want {
-				t.Errorf("%s: %s is shown: %v, and it is %s", name, f.Name(), shown, whose)
-			}
+// countVisibility says which of the callers who are bound to a user get a count.
+type countVisibility string
+
+const (
+	visibleToAll     countVisibility = "visible to all"
+	visibleToItsUser countVisibility = "visible to the user it is about"
+	visibleToUnbound countVisibility = "visible to no bound caller"
+)
+
+// checkVisibleCounts checks which counts are left in a message for a bound caller. Every count of
+// the message must be in the table.
+func checkVisibleCounts(t *testing.T, m proto.Message, table map[protoreflect.Name]countVisibility, isAboutCaller bool) {
+	t.Helper()
+	for _, f := range countFields(m) {
+		visibility, ok := table[f.Name()]
+		if !ok {
+			t.Errorf("the table of this test does not have %s: add to whom it is visible", f.Name())
+		}
+		want := visibility == visibleToAll || visibility == visibleToItsUser && isAboutCaller
+		if got := m.ProtoReflect().Has(f); got != want {
+			t.Errorf("%s, which is %s: got shown %v, want %v", f.Name(), visibility, got, want)
 		}
 	}
-	counts := &skeinv1.BatchGetFollowCountsResponse{
-		Users: []*skeinv1.UserFollowCounts{
-			full(&skeinv1.UserFollowCounts{UserId: "ann"}), full(&skeinv1.UserFollowCounts{UserId: "bob"}),
-		},
-		Boards: []*skeinv1.BoardFollowCounts{
-			full(&skeinv1.BoardFollowCounts{Board: board("ann", "b")}), full(&skeinv1.BoardFollowCounts{Board: board("bob", "b")}),
-		},
-	}
-	rights[connectv1.GraphServiceBatchGetFollowCountsProcedure].bound.conceal("ann", nil, counts)
-	for i, whose := range []string{"own", "another's"} {
-		see(whose+" user", counts.GetUsers()[i], users, i == 0)
-		see(whose+" board", counts.GetBoards()[i], boards, i == 0)
-	}
-	ask := &skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{
-		{Target: &skeinv1.CounterKey_UserId{UserId: "ann"}},
-		{Target: &skeinv1.CounterKey_UserId{UserId: "bob"}},
-		countsOfItem("i"),
-		{Target: &skeinv1.CounterKey_Board{Board: board("bob", "b")}},
-	}}
-	res := &skeinv1.BatchGetCountersResponse{}
-	for range ask.GetKeys() {
-		res.Counters = append(res.Counters, full(&skeinv1.Counters{}))
-	}
-	rights[connectv1.CounterServiceBatchGetCountersProcedure].bound.conceal("ann", ask, res)
-	see("own counters", res.GetCounters()[0], ofUser, true)
-	see("another's counters", res.GetCounters()[1], ofUser, false)
-	see("counters of an item", res.GetCounters()[2], ofItem, false)
-	see("counters of a board", res.GetCounters()[3], ofItem, false)
 }
 
-// A caller who is bound to ann is not told who blocks her, neither by a relationship nor by the
-// reason why a pin is not in her feed. It is told whom she blocks.
+// TestCountsAreConcealed checks that a caller who is bound to a user gets all counts of this user,
+// and only public counts of others.
+func TestCountsAreConcealed(t *testing.T) {
+	followCountsOfUser := map[protoreflect.Name]countVisibility{
+		"follower_count":           visibleToAll,
+		"explicit_follower_count":  visibleToAll,
+		"implicit_follower_count":  visibleToAll,
+		"following_count":          visibleToAll,
+		"explicit_following_count": visibleToAll,
+		"implicit_following_count": visibleToAll,
+		"board_count":              visibleToAll,
+		"followed_board_count":     visibleToAll,
+		"excluded_board_count":     visibleToItsUser,
+		"blocked_count":            visibleToItsUser,
+		"muted_count":              visibleToItsUser,
+	}
+	followCountsOfBoard := map[protoreflect.Name]countVisibility{
+		"follower_count":          visibleToAll,
+		"explicit_follower_count": visibleToAll,
+		"excluder_count":          visibleToUnbound,
+	}
+	countersOfUser := map[protoreflect.Name]countVisibility{
+		"pin_count":      visibleToAll,
+		"board_count":    visibleToAll,
+		"follower_count": visibleToAll,
+		"play_count":     visibleToItsUser,
+		"repin_count":    visibleToAll,
+	}
+	countersOfItem := map[protoreflect.Name]countVisibility{
+		"pin_count":      visibleToAll,
+		"board_count":    visibleToAll,
+		"follower_count": visibleToAll,
+		"play_count":     visibleToAll,
+		"repin_count":    visibleToAll,
+	}
+
+	followCounts := &skeinv1.BatchGetFollowCountsResponse{
+		Users: []*skeinv1.UserFollowCounts{
+			setAllCounts(&skeinv1.UserFollowCounts{UserId: "ann"}),
+			setAllCounts(&skeinv1.UserFollowCounts{UserId: "bob"}),
+		},
+		Boards: []*skeinv1.BoardFollowCounts{
+			setAllCounts(&skeinv1.BoardFollowCounts{Board: board("ann", "b")}),
+			setAllCounts(&skeinv1.BoardFollowCounts{Board: board("bob", "b")}),
+		},
+	}
+	rights[connectv1.GraphServiceBatchGetFollowCountsProcedure].bound.conceal("ann", nil, followCounts)
+
+	counterRequest := &skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{
+		countsOfUser("ann"), countsOfUser("bob"), countsOfItem("i"), countsOfBoard("bob", "b"),
+	}}
+	counters := &skeinv1.BatchGetCountersResponse{}
+	for range counterRequest.GetKeys() {
+		counters.Counters = append(counters.Counters, setAllCounts(&skeinv1.Counters{}))
+	}
+	rights[connectv1.CounterServiceBatchGetCountersProcedure].bound.conceal("ann", counterRequest, counters)
+
+	for _, c := range []struct {
+		name          string
+		message       proto.Message
+		table         map[protoreflect.Name]countVisibility
+		isAboutCaller bool
+	}{
+		{"follow counts of ann", followCounts.GetUsers()[0], followCountsOfUser, true},
+		{"follow counts of another user", followCounts.GetUsers()[1], followCountsOfUser, false},
+		{"follow counts of a board of ann", followCounts.GetBoards()[0], followCountsOfBoard, true},
+		{"follow counts of another user's board", followCounts.GetBoards()[1], followCountsOfBoard, false},
+		{"counters of ann", counters.GetCounters()[0], countersOfUser, true},
+		{"counters of another user", counters.GetCounters()[1], countersOfUser, false},
+		{"counters of an item", counters.GetCounters()[2], countersOfItem, false},
+		{"counters of a board", counters.GetCounters()[3], countersOfItem, false},
+	} {
+		t.Run(c.name, func(t *testing.T) { checkVisibleCounts(t, c.message, c.table, c.isAboutCaller) })
+	}
+}
+
+// TestBlocksByOthersAreConcealed checks that a caller who is bound to ann does not learn who blocks
+// her, neither from a relationship nor from the reason why a pin is not in her feed. The caller
+// learns whom she blocks.
 func TestBlocksByOthersAreConcealed(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(
@@ -114,7 +164,7 @@ func TestBlocksByOthersAreConcealed(t *testing.T) {
 		"unbound, unfollowed": {"reader", "dan", answers{reasons: []skeinv1.AbsenceReason{notFollowed}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for way, options := range map[string][]connect.ClientOption{"plain": nil, "JSON": {connect.WithProtoJSON()}} {
+			for format, options := range map[string][]connect.ClientOption{"plain": nil, "JSON": {connect.WithProtoJSON()}} {
 				w := g.as(g.tokens[c.token], options...)
 				relationship := ask(w, w.graph.BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 					ViewerId: "ann", UserIds: []string{c.user}, AtLeast: at,
@@ -122,15 +172,16 @@ func TestBlocksByOthersAreConcealed(t *testing.T) {
 				explained := w.explain(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}, c.user, "p")
 				got := answers{relationship.GetBlocking(), relationship.GetBlockedBy(), explained.GetReasons()}
 				if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(answers{})); diff != "" {
-					t.Errorf("%s (-want +got)\n%s", way, diff)
+					t.Errorf("%s (-want +got)\n%s", format, diff)
 				}
 			}
 		})
 	}
 }
 
-// A caller who is bound to ann gets one reason for a re-pin of a user whom a block separates from
-// her and for one of a deleted user, and is told of her own mutes.
+// TestBlocksAreConcealedInReasonsOfRepins checks that a caller who is bound to ann cannot tell why
+// a re-pin is not in her feed: because a block separates her from the user whose pin it repeats, or
+// because that user was deleted. The caller learns of her own mutes.
 func TestBlocksAreConcealedInReasonsOfRepins(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(
@@ -151,15 +202,18 @@ func TestBlocksAreConcealedInReasonsOfRepins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := g.as(g.tokens[c.token])
 			explained := w.explain(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}, "joe", c.pin)
-			if diff := cmp.Diff([]skeinv1.AbsenceReason{c.want}, explained.GetReasons()); diff != "" || explained.GetInFeed() {
-				t.Errorf("in the feed: %v, reasons (-want +got)\n%s", explained.GetInFeed(), diff)
+			if diff := cmp.Diff([]skeinv1.AbsenceReason{c.want}, explained.GetReasons()); diff != "" {
+				t.Errorf("reasons (-want +got)\n%s", diff)
+			}
+			if explained.GetInFeed() {
+				t.Error("got a pin in the feed, want it not to be")
 			}
 		})
 	}
 }
 
-// Publish accepts a follow of a user who blocks the follower, and gives no reason. The follow has
-// no effect.
+// TestPublishDoesNotTellOfBlocks checks that Publish accepts a follow of a user who blocks the
+// follower, because a refusal would tell of the block. The follow has no effect.
 func TestPublishDoesNotTellOfBlocks(t *testing.T) {
 	g := newGuarded(t)
 	g.as(g.tokens["all"]).publish(block("bob", "ann"))
@@ -167,30 +221,35 @@ func TestPublishDoesNotTellOfBlocks(t *testing.T) {
 	published := ask(w, w.events.Publish, &skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{follow("ann", "bob")}, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 	})
-	if len(published.GetRejections()) > 0 {
-		t.Errorf("the follow is refused, which tells of the block: %v", published.GetRejections())
+	if got := published.GetRejections(); len(got) > 0 {
+		t.Errorf("got the rejections %v, want none", got)
 	}
 	following := ask(w, w.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: published.GetPosition()})
 	if following.GetTotalSize() != 0 {
-		t.Errorf("ann follows %v", following.GetEntries())
+		t.Errorf("ann follows %v, want nobody", following.GetEntries())
 	}
 }
 
-// docs/access.md says that a bound caller can conclude who excludes a board, from two lists that
-// are public. This test shows how, so that the page is corrected if it becomes untrue.
+// TestExclusionsFollowFromPublicLists shows how a bound caller can conclude who excludes a board,
+// from two lists that are public. docs/access.md says so, and must be corrected if this test fails.
 func TestExclusionsFollowFromPublicLists(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(
 		createBoard("bob", "trips", ""), follow("cid", "bob"), follow("dan", "bob"), unfollowBoard("cid", "bob", "trips"),
 	)
 	w := g.as(g.tokens["ann"])
+
+	// Who follows the owner, but not the board, excludes the board.
+	followersOfOwner := ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at})
+	followersOfBoard := ask(w, w.graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{Board: board("bob", "trips"), AtLeast: at})
 	var excluders []string
-	for _, e := range ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}).GetEntries() {
-		excluders = append(excluders, e.GetUserId())
-	}
-	listed := ask(w, w.graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{Board: board("bob", "trips"), AtLeast: at})
-	for _, e := range listed.GetEntries() {
-		excluders = slices.DeleteFunc(excluders, func(user string) bool { return user == e.GetUserId() })
+	for _, follower := range followersOfOwner.GetEntries() {
+		followsBoard := slices.ContainsFunc(followersOfBoard.GetEntries(), func(e *skeinv1.FollowEntry) bool {
+			return e.GetUserId() == follower.GetUserId()
+		})
+		if !followsBoard {
+			excluders = append(excluders, follower.GetUserId())
+		}
 	}
 	if diff := cmp.Diff([]string{"cid"}, excluders); diff != "" {
 		t.Errorf("users who exclude the board (-want +got)\n%s", diff)

@@ -7,57 +7,73 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// Without access control, the page of the console may call the server, and no other page may.
+// TestConsoleMayCall checks that, without access control, the page of the console may call the
+// server, and no other page may.
 func TestConsoleMayCall(t *testing.T) {
-	with := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console = true }))
-	without := newWebPage(t, newWorld(t))
-	named := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console, o.AllowedHosts = true, []string{"skein.internal"} }))
-	open := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console, o.AllowedHosts = true, []string{"*"} }))
-	list, body := connectv1.GraphServiceListFollowersProcedure, `{"userId":"ann"}`
+	withConsole := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console = true }))
+	withoutConsole := newWebPage(t, newWorld(t))
+	withNamedHost := newWebPage(t, newWorld(t, func(o *worldOptions) {
+		o.Console = true
+		o.AllowedHosts = []string{"skein.internal"}
+	}))
+	withAnyHost := newWebPage(t, newWorld(t, func(o *worldOptions) {
+		o.Console = true
+		o.AllowedHosts = []string{"*"}
+	}))
+
+	const body = `{"userId":"ann"}`
 	for _, c := range []struct {
-		s                  *webPage
+		name               string
+		page               *webPage
 		host, origin, want string
 	}{
-		{with, "localhost:7411", "http://localhost:7411", "200"},
-		{with, "[::1]:7411", "http://[::1]:7411", "200"},
-		{with, "localhost:7411", "http://localhost:7412", wrongOrigin},
-		{with, "localhost:7411", "http://localhost", wrongOrigin},
-		{with, "localhost:7411", "https://localhost:7411", wrongOrigin},
-		{with, "localhost:7411", "http://127.0.0.1:7411", wrongOrigin},
-		{with, "localhost:7411", "null", wrongOrigin},
-		{with, "evil.example", "http://evil.example", wrongHost},
-		{named, "skein.internal:7411", "http://skein.internal:7411", "200"},
-		// Any page can have its own name mean this machine.
-		{open, "evil.example", "http://evil.example", wrongOrigin},
-		{open, "localhost:7411", "http://localhost:7411", "200"},
-		{without, "localhost:7411", "http://localhost:7411", wrongOrigin},
+		{"own page", withConsole, "localhost:7411", "http://localhost:7411", "200"},
+		{"own page by IPv6 address", withConsole, "[::1]:7411", "http://[::1]:7411", "200"},
+		{"page of another port", withConsole, "localhost:7411", "http://localhost:7412", wrongOrigin},
+		{"page of the default port", withConsole, "localhost:7411", "http://localhost", wrongOrigin},
+		{"page over TLS", withConsole, "localhost:7411", "https://localhost:7411", wrongOrigin},
+		{"page by another name of the machine", withConsole, "localhost:7411", "http://127.0.0.1:7411", wrongOrigin},
+		{"page without an origin", withConsole, "localhost:7411", "null", wrongOrigin},
+		{"page of a host that is not allowed", withConsole, "evil.example", "http://evil.example", wrongHost},
+		{"own page by an allowed name", withNamedHost, "skein.internal:7411", "http://skein.internal:7411", "200"},
+		// The owner of any name can have the name point to this machine, so the name proves
+		// nothing.
+		{"page of any host", withAnyHost, "evil.example", "http://evil.example", wrongOrigin},
+		{"own page if any host is allowed", withAnyHost, "localhost:7411", "http://localhost:7411", "200"},
+		{"own page without a console", withoutConsole, "localhost:7411", "http://localhost:7411", wrongOrigin},
 	} {
-		if got := c.s.ask(http.MethodPost, list, c.host, c.origin, body); got != c.want {
-			t.Errorf("%s from %q: %s, want %s", c.host, c.origin, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			got := c.page.ask(http.MethodPost, connectv1.GraphServiceListFollowersProcedure, c.host, c.origin, body)
+			if got != c.want {
+				t.Errorf("%s from %q: got %s, want %s", c.host, c.origin, got, c.want)
+			}
+		})
 	}
+
 	for path, want := range map[string]int{"/console/": 200, "/console": 200, "/console/nothing": 404} {
-		if status, _, _ := with.get(path); status != want {
-			t.Errorf("%s: %d, want %d", path, status, want)
+		if got, _, _ := withConsole.get(path); got != want {
+			t.Errorf("GET %s: got status %d, want %d", path, got, want)
 		}
-		if status, _, _ := without.get(path); status != http.StatusNotFound {
-			t.Errorf("%s without a console: %d", path, status)
+		if got, _, _ := withoutConsole.get(path); got != http.StatusNotFound {
+			t.Errorf("GET %s without a console: got status %d, want 404", path, got)
 		}
 	}
-	if status, _, _ := with.post("/console/", "text/plain", http.NoBody); status != http.StatusMethodNotAllowed {
-		t.Errorf("a POST: %d", status)
+	if got, _, _ := withConsole.post("/console/", "text/plain", http.NoBody); got != http.StatusMethodNotAllowed {
+		t.Errorf("POST /console/: got status %d, want 405", got)
 	}
 }
 
-// The page contains no data, so it needs no token. The calls that it makes do.
+// TestConsoleIsServedWithoutTokenButCallsNeedOne checks that the page, which contains no data,
+// needs no token. The calls that it makes do.
 func TestConsoleIsServedWithoutTokenButCallsNeedOne(t *testing.T) {
 	g := newGuarded(t, func(o *worldOptions) { o.Console = true })
 	if status, _, _ := g.as("").get("/console/"); status != http.StatusOK {
-		t.Errorf("the page: %d", status)
+		t.Errorf("GET /console/ without a token: got status %d, want 200", status)
 	}
 	for token, want := range map[string]string{"": "TOKEN_MISSING", "no token of this service": "TOKEN_INVALID", g.tokens["publisher"]: "ROLE_MISSING"} {
-		if _, reason := g.told(t, connectv1.AdminServiceListOperationsProcedure, "application/json", []byte("{}"), token); reason != want {
-			t.Errorf("ListOperations with %q: %s, want %s", token, reason, want)
+		_, reason := g.callForError(t, connectv1.AdminServiceListOperationsProcedure, "application/json", []byte("{}"), token)
+		if reason != want {
+			t.Errorf("ListOperations with the token %q: got %q, want %q", token, reason, want)
 		}
 	}
 }
