@@ -27,7 +27,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// benchWorld is a process with [world.benchFacts].
+// benchWorld starts a process that has flushed the events of [world.benchFacts] to disk.
 func benchWorld(b *testing.B) *world {
 	b.Helper()
 	w := newWorld(b, withSeen, withCounters, func(o *worldOptions) { o.cache = 512 << 20 })
@@ -35,7 +35,8 @@ func benchWorld(b *testing.B) *world {
 	return w
 }
 
-// benchFacts publishes 1000 users who follow 100 each, of whom one has played 3300 items.
+// benchFacts publishes the events that benchmarks ask about, and returns the position that contains
+// them: user 17 plays 3300 items, and each of 1000 users follows 100 others.
 func (w *world) benchFacts(b *testing.B) (at string) {
 	b.Helper()
 	for batch := range 4 {
@@ -47,6 +48,7 @@ func (w *world) benchFacts(b *testing.B) (at string) {
 			b.Fatal(err)
 		}
 	}
+
 	for batch := range 100 {
 		var evs []*skeinv1.Event
 		for i := range 1000 {
@@ -78,55 +80,58 @@ func (w *world) flushedAt(b *testing.B, at string) {
 	}
 }
 
+// benchRequests returns requests about the events of [world.benchFacts]. The number in a name is
+// how many pairs, users, items or keys the request has.
 func benchRequests() []struct {
 	name, procedure string
 	req             proto.Message
 } {
-	check := func(n int) proto.Message {
+	newCheck := func(n int) proto.Message {
 		req := &skeinv1.CheckFollowsRequest{}
 		for i := range n {
 			req.Pairs = append(req.Pairs, userPair("17", fmt.Sprint(100_000+5*i)))
 		}
 		return req
 	}
-	filter := func(n int) proto.Message {
+	newFilter := func(n int) proto.Message {
 		req := &skeinv1.FilterFollowedRequest{ViewerId: "17"}
 		for i := range n {
 			req.UserIds = append(req.UserIds, fmt.Sprint(100_000+5*i))
 		}
 		return req
 	}
-	seen := func(n int) *skeinv1.FilterSeenRequest {
+	newSeen := func(n int) proto.Message {
 		req := &skeinv1.FilterSeenRequest{UserId: "17"}
 		for i := range n {
 			req.ItemIds = append(req.ItemIds, fmt.Sprint(i))
 		}
 		return req
 	}
-	numbers := &skeinv1.FilterSeenRequest{UserId: "17"}
+	seenNumbers := &skeinv1.FilterSeenRequest{UserId: "17"}
 	for i := range seenservice.MaxCandidates {
-		numbers.NumericIds = append(numbers.NumericIds, uint64(i))
+		seenNumbers.NumericIds = append(seenNumbers.NumericIds, uint64(i))
 	}
-	counts := func(n int) proto.Message {
+	newCounts := func(n int) proto.Message {
 		req := &skeinv1.BatchGetCountersRequest{}
 		for i := range n {
 			req.Keys = append(req.Keys, countsOfItem(fmt.Sprint(i)))
 		}
 		return req
 	}
+
 	return []struct {
 		name, procedure string
 		req             proto.Message
 	}{
-		{"check 1", connectv1.GraphServiceCheckFollowsProcedure, check(1)},
-		{"check 25", connectv1.GraphServiceCheckFollowsProcedure, check(25)},
-		{"filter 1", connectv1.GraphServiceFilterFollowedProcedure, filter(1)},
-		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, filter(25)},
-		{"seen 100", connectv1.SeenServiceFilterSeenProcedure, seen(100)},
-		{"seen 10000", connectv1.SeenServiceFilterSeenProcedure, seen(seenservice.MaxCandidates)},
-		{"seen 10000 numbers", connectv1.SeenServiceFilterSeenProcedure, numbers},
-		{"counters 1", connectv1.CounterServiceBatchGetCountersProcedure, counts(1)},
-		{"counters 25", connectv1.CounterServiceBatchGetCountersProcedure, counts(25)},
+		{"check 1", connectv1.GraphServiceCheckFollowsProcedure, newCheck(1)},
+		{"check 25", connectv1.GraphServiceCheckFollowsProcedure, newCheck(25)},
+		{"filter 1", connectv1.GraphServiceFilterFollowedProcedure, newFilter(1)},
+		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, newFilter(25)},
+		{"seen 100", connectv1.SeenServiceFilterSeenProcedure, newSeen(100)},
+		{"seen 10000", connectv1.SeenServiceFilterSeenProcedure, newSeen(seenservice.MaxCandidates)},
+		{"seen 10000 numbers", connectv1.SeenServiceFilterSeenProcedure, seenNumbers},
+		{"counters 1", connectv1.CounterServiceBatchGetCountersProcedure, newCounts(1)},
+		{"counters 25", connectv1.CounterServiceBatchGetCountersProcedure, newCounts(25)},
 		{"newest 50", connectv1.GraphServiceListFollowersProcedure, &skeinv1.ListFollowersRequest{UserId: "100003"}},
 	}
 }
@@ -134,9 +139,12 @@ func benchRequests() []struct {
 var encodings = []struct {
 	name    string
 	marshal func(proto.Message) ([]byte, error)
-}{{"proto", proto.Marshal}, {"json", protojson.Marshal}}
+}{
+	{"proto", proto.Marshal},
+	{"json", protojson.Marshal},
+}
 
-// BenchmarkHandler is a call without the network.
+// BenchmarkHandler measures calls of the HTTP handler, without the network.
 func BenchmarkHandler(b *testing.B) {
 	w := benchWorld(b)
 	for _, c := range benchRequests() {
@@ -146,6 +154,7 @@ func BenchmarkHandler(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
+
 				b.ReportAllocs()
 				for b.Loop() {
 					req := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "http://localhost"+c.procedure, bytes.NewReader(body))
@@ -161,8 +170,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkHTTP is a call over a connection that stays open, by a client that does as little as it
-// can.
+// BenchmarkHTTP measures calls over connections that stay open. The client does as little as it
+// can, so that the server takes most of the time.
 func BenchmarkHTTP(b *testing.B) {
 	w := benchWorld(b)
 	for _, c := range benchRequests() {
@@ -174,9 +183,10 @@ func BenchmarkHTTP(b *testing.B) {
 				}
 				request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/%s\r\nContent-Length: %d\r\n\r\n%s",
 					c.procedure, e.name, len(body), body)
+
 				b.SetParallelism(25)
 				b.RunParallel(func(pb *testing.PB) {
-					if err := drive(w.url, request, pb.Next); err != nil {
+					if err := sendRepeatedly(w.url, request, pb.Next); err != nil {
 						b.Error(err)
 					}
 				})
@@ -185,8 +195,9 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 }
 
-// drive sends a request again and again.
-func drive(url string, request []byte, next func() bool) error {
+// sendRepeatedly sends the request over one connection, and reads the answer, for as long as next
+// returns true.
+func sendRepeatedly(url string, request []byte, next func() bool) error {
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		return err
@@ -197,32 +208,49 @@ func drive(url string, request []byte, next func() bool) error {
 		if _, err := conn.Write(request); err != nil {
 			return err
 		}
-		length, chunked := 0, false
-		for line := []byte("the first"); len(line) > 2; {
-			if line, err = r.ReadSlice('\n'); err != nil {
-				return err
-			}
-			chunked = chunked || bytes.HasPrefix(line, []byte("Transfer-Encoding: chunked"))
-			if v, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
-				if _, err := fmt.Sscan(string(v), &length); err != nil {
-					return err
-				}
-			}
-		}
-		if chunked {
-			if _, err := io.Copy(io.Discard, httputil.NewChunkedReader(r)); err != nil {
-				return err
-			}
-			length = len("\r\n")
-		}
-		if _, err := r.Discard(length); err != nil {
+		if err := discardHTTPAnswer(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// BenchmarkRules is what the rules of the protos would cost where requests are checked by hand.
+// discardHTTPAnswer reads an HTTP/1.1 answer to its end. It looks only at the lines of the head
+// that say where the body ends, which costs less than [http.ReadResponse].
+func discardHTTPAnswer(r *bufio.Reader) error {
+	length := 0
+	chunked := false
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if len(line) <= len("\r\n") {
+			break // an empty line ends the head
+		}
+		if bytes.HasPrefix(line, []byte("Transfer-Encoding: chunked")) {
+			chunked = true
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			if _, err := fmt.Sscan(string(value), &length); err != nil {
+				return err
+			}
+		}
+	}
+
+	if chunked {
+		if _, err := io.Copy(io.Discard, httputil.NewChunkedReader(r)); err != nil {
+			return err
+		}
+		// The chunked reader leaves the empty line after the last chunk.
+		length = len("\r\n")
+	}
+	_, err := r.Discard(length)
+	return err
+}
+
+// BenchmarkRules compares the hand-written checks of requests with the rules of the protos, which
+// the hand-written checks replace.
 func BenchmarkRules(b *testing.B) {
 	r, err := request.NewRules()
 	if err != nil {

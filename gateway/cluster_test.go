@@ -40,7 +40,8 @@ type cluster struct {
 // follower in a partition, so that feeds need the outboxes of other nodes.
 func smallFeeds(o *worldOptions) {
 	settings := inbox.DefaultSettings()
-	settings.Keep, settings.Threshold = 20, 1
+	settings.Keep = 20
+	settings.Threshold = 1
 	o.inbox = &settings
 }
 
@@ -58,19 +59,22 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 				held.Add(uint8(p))
 			}
 		}
+
 		name := fmt.Sprintf("node-%d", i)
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := c.whole.replica(append(slices.Clone(options), func(o *worldOptions) {
-			o.partitions, o.NodeName, o.NodeAddr = held, name, l.Addr().String()
+			o.partitions = held
+			o.NodeName = name
+			o.NodeAddr = l.Addr().String()
 			o.Nodes = func() []Node {
 				return slices.DeleteFunc(slices.Clone(*c.alive.Load()), func(n Node) bool { return n.Name == name })
 			}
 		})...)
 		if got := n.server.Serves(); got != *held {
-			t.Fatalf("%s serves %s, expected %s", name, &got, held)
+			t.Fatalf("%s serves %s, want %s", name, &got, held)
 		}
 		c.nodes = append(c.nodes, n)
 		c.join(t, name, n, held, l)
@@ -92,70 +96,76 @@ func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partiti
 	})
 	c.stopPeers = append(c.stopPeers, stop)
 	t.Cleanup(stop)
-	all := append(slices.Clone(*c.alive.Load()), Node{Name: name, Addr: l.Addr().String(), Serves: *held})
-	c.alive.Store(&all)
+
+	alive := append(slices.Clone(*c.alive.Load()), Node{Name: name, Addr: l.Addr().String(), Serves: *held})
+	c.alive.Store(&alive)
 }
 
 // router starts a process that holds nothing, and asks the given nodes.
 func (c *cluster) router(nodes func() []Node, options ...func(*worldOptions)) *world {
 	return c.whole.replica(append(options, withNotifications, withSeen, func(o *worldOptions) {
-		o.partitions, o.Nodes = &events.Partitions{}, nodes
+		o.partitions = &events.Partitions{}
+		o.Nodes = nodes
 	})...)
 }
 
-// answerTo sends a request of any method, and returns the answer.
-func (w *world) answerTo(req proto.Message) (proto.Message, error) {
+// callMethod calls the method that takes a request of this type, and returns the answer.
+func (w *world) callMethod(req proto.Message) (proto.Message, error) {
 	m := gatewaytest.Method(req)
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
-	status, _, body := w.post("/"+string(m.Parent().FullName())+"/"+string(m.Name()), "application/proto", bytes.NewReader(body))
+	status, _, answer := w.post("/"+string(m.Parent().FullName())+"/"+string(m.Name()), "application/proto", bytes.NewReader(body))
 	if status != http.StatusOK {
-		return nil, fmt.Errorf("status %d: %s", status, body)
+		return nil, fmt.Errorf("status %d: %s", status, answer)
 	}
-	kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+	messageType, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
 	if err != nil {
 		return nil, err
 	}
-	res := kind.New().Interface()
-	return res, proto.Unmarshal(body, res)
+	res := messageType.New().Interface()
+	return res, proto.Unmarshal(answer, res)
 }
 
-// pages returns all pages of the answer to a request. The nodes answer in turn.
-func pages(req proto.Message, nodes ...*world) ([]proto.Message, error) {
-	return gatewaytest.Pages(req, func(page int, req proto.Message) (proto.Message, error) { return nodes[page%len(nodes)].answerTo(req) })
+// readAllPages returns all pages of the answer to a request. The nodes answer in turn.
+func readAllPages(req proto.Message, nodes ...*world) ([]proto.Message, error) {
+	return gatewaytest.Pages(req, func(page int, req proto.Message) (proto.Message, error) {
+		return nodes[page%len(nodes)].callMethod(req)
+	})
 }
 
-// compare sends random requests to the nodes, which answer the pages in turn. It expects the
-// answers of the process that holds everything.
-func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*world, questions int) {
+// compareAnswers sends random requests to the nodes, which answer the pages in turn. It expects the
+// answers of the process that holds everything. The requests are about users and items whose names
+// begin with prefix.
+func (c *cluster) compareAnswers(t fatalTester, rng *rand.Rand, prefix, at string, nodes []*world, requests int) {
 	t.Helper()
-	c.compareHistory(t, rng, "", at, nodes, questions)
-}
-
-// compareHistory is compare about users and items whose names begin with prefix.
-func (c *cluster) compareHistory(t failer, rng *rand.Rand, prefix, at string, nodes []*world, questions int) {
-	t.Helper()
-	for range questions {
+	for range requests {
 		req := gatewaytest.QuestionOf(rng, prefix, at)
-		want, err := pages(req, c.whole)
+		want, err := readAllPages(req, c.whole)
 		if err != nil {
 			t.Fatalf("%T %v: %v", req, req, err)
 		}
-		turn := rng.IntN(len(nodes))
-		got, err := pages(req, slices.Concat(nodes[turn:], nodes[:turn])...)
+		first := rng.IntN(len(nodes))
+		got, err := readAllPages(req, slices.Concat(nodes[first:], nodes[:first])...)
 		if err != nil {
-			t.Fatalf("%T %v at node %d: %v", req, req, turn, err)
+			t.Fatalf("%T %v, beginning at node %d: %v", req, req, first, err)
 		}
 		if !slices.EqualFunc(got, want, proto.Equal) {
-			t.Fatalf("%T %v, beginning at node %d:\n     got %v\nexpected %v", req, req, turn, got, want)
+			t.Fatalf("%T %v, beginning at node %d:\n got %v\nwant %v", req, req, first, got, want)
 		}
 	}
 }
 
-// Whichever node is asked, and whichever node is asked for the next page, the answer is that of a
-// process that holds everything. This is also true after a node is gone.
+// fatalTester is a test, or one history of a property.
+type fatalTester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// TestClusterAnswersAsOneProcess checks that, whichever node gets a request, and whichever node
+// gets the request for the next page, the answer is that of a process that holds everything. This
+// is also true after a node is gone.
 func TestClusterAnswersAsOneProcess(t *testing.T) {
 	c := newCluster(t, 3)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -164,22 +174,16 @@ func TestClusterAnswersAsOneProcess(t *testing.T) {
 		for range 8 {
 			at = c.nodes[rng.IntN(len(c.nodes))].publish(gatewaytest.Events(rng, 50)...)
 		}
-		c.compare(t, rng, at, c.nodes, 300)
+		c.compareAnswers(t, rng, "", at, c.nodes, 300)
 	}
 	c.stopPeers[1]()
-	c.compare(t, rng, at, []*world{c.nodes[0], c.nodes[2]}, 300)
+	c.compareAnswers(t, rng, "", at, []*world{c.nodes[0], c.nodes[2]}, 300)
 }
 
-// failer is a test, or one history of a property.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
-// TestClusterAnswersGeneratedHistories: about each of many short histories of follows and their
-// settings, blocks, mutes, pins, edits, re-pins, reactions, plays and hidden items, a cluster of
-// three nodes answers as the process that holds everything. The tests of the projections compare
-// such answers with the model.
+// TestClusterAnswersGeneratedHistories checks that, about each of many short histories of follows
+// and their settings, blocks, mutes, pins, edits, re-pins, reactions, plays and hidden items, a
+// cluster of three nodes answers as the process that holds everything. The tests of the projections
+// compare such answers with the model.
 func TestClusterAnswersGeneratedHistories(t *testing.T) {
 	c := newCluster(t, 3)
 	histories := 0
@@ -188,63 +192,73 @@ func TestClusterAnswersGeneratedHistories(t *testing.T) {
 		prefix := fmt.Sprintf("h%d-", histories)
 		histories++
 		at := c.nodes[rng.IntN(len(c.nodes))].publish(gatewaytest.EventsOf(rng, prefix, 60)...)
-		c.compareHistory(t, rng, prefix, at, c.nodes, 8)
+		c.compareAnswers(t, rng, prefix, at, c.nodes, 8)
 	})
 }
 
-// With no more nodes than copies, each node holds everything, and has no other node to ask.
+// TestClusterOfNoMoreNodesThanCopies checks a cluster in which each node holds everything, so that
+// a node has no other node to ask.
 func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 	c := newCluster(t, 2)
 	rng := rand.New(rand.NewPCG(3, 4))
 	at := c.nodes[0].publish(gatewaytest.Events(rng, 200)...)
-	c.compare(t, rng, at, c.nodes, 200)
+	c.compareAnswers(t, rng, "", at, c.nodes, 200)
 }
 
-// Nodes with certificates of one authority answer each other, and nobody else.
+// TestNodesTrustOnlyTheirAuthority checks that nodes with certificates of one authority answer each
+// other, and nobody else.
 func TestNodesTrustOnlyTheirAuthority(t *testing.T) {
-	ca, stranger := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
-	certified := func(signer, trusted *accesstest.Authority) func(*worldOptions) {
+	authority := accesstest.NewAuthority(t)
+	stranger := accesstest.NewAuthority(t)
+	withCertificate := func(signer, trusted *accesstest.Authority) func(*worldOptions) {
 		return func(o *worldOptions) {
 			cert, key := signer.Node(t.TempDir())
 			var err error
-			if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: trusted.File}, nil); err != nil {
+			o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: trusted.File}, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	c := newCluster(t, 3, certified(ca, ca))
+	c := newCluster(t, 3, withCertificate(authority, authority))
 	rng := rand.New(rand.NewPCG(5, 6))
 	at := c.nodes[0].publish(gatewaytest.Events(rng, 200)...)
-	c.compare(t, rng, at, c.nodes, 100)
+	c.compareAnswers(t, rng, "", at, c.nodes, 100)
 
 	alive := func() []Node { return *c.alive.Load() }
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}
-	if res, err := c.router(alive, certified(ca, ca)).answerTo(check); err != nil {
-		t.Errorf("a router with a certificate: got %v, %v; expected an answer", res, err)
-	}
-	for name, option := range map[string]func(*worldOptions){
-		"has no certificate":                    func(*worldOptions) {},
-		"has a certificate of a stranger":       certified(stranger, ca),
-		"does not trust the authority of nodes": certified(ca, stranger),
-	} {
-		if res, err := c.router(alive, option).answerTo(check); err == nil ||
-			!strings.Contains(err.Error(), "no node that can be reached serves partition") {
-			t.Errorf("a router that %s: got %v, %v; expected an error that no node can be reached", name, res, err)
+	t.Run("router with a certificate", func(t *testing.T) {
+		if _, err := c.router(alive, withCertificate(authority, authority)).callMethod(check); err != nil {
+			t.Errorf("got %v, want an answer", err)
 		}
+	})
+	for name, option := range map[string]func(*worldOptions){
+		"router without a certificate":                      func(*worldOptions) {},
+		"router with a certificate of a stranger":           withCertificate(stranger, authority),
+		"router that does not trust the authority of nodes": withCertificate(authority, stranger),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const want = "no node that can be reached serves partition"
+			res, err := c.router(alive, option).callMethod(check)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v with the error %v, want an error with %q", res, err, want)
+			}
+		})
 	}
 }
 
-// Other nodes can call every method that reads rows.
+// TestEveryReadFindsItsNode checks that other nodes can call every method that reads rows.
 func TestEveryReadFindsItsNode(t *testing.T) {
 	c := newCluster(t, 1)
 	s := c.nodes[0].server
+	servicesThatRead := []string{"GraphService", "FeedService", "SeenService", "CounterService", "NotificationService"}
 	for procedure := range s.methods {
 		service, _, _ := strings.Cut(strings.TrimPrefix(procedure, "/skein.v1."), "/")
-		if !slices.Contains([]string{"GraphService", "FeedService", "SeenService", "CounterService", "NotificationService"}, service) {
+		if !slices.Contains(servicesThatRead, service) {
 			continue
 		}
 		if procedure == connectv1.CounterServiceListReactionsProcedure {
-			continue // any node collects its answer from all nodes
+			continue // the node that is asked collects the answer from all nodes
 		}
 		if _, ok := s.cluster.methods[procedure]; !ok {
 			t.Errorf("other nodes cannot call %s: mount it with read or one of its variants (mount.go)", procedure)

@@ -22,8 +22,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// relay is what a writer of the bucket runs at the address that it has written: it sends what nodes
-// send it to a node.
+// relay is a server at an address that somebody who can write to the bucket has put there. It
+// passes on what nodes send it to a real node.
 type relay struct {
 	t  *testing.T
 	to string
@@ -58,14 +58,24 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.Copy(w, res.Body)
 }
 
-// A writer of the bucket can make nodes call any address. It gets proofs there that no node
+// distinctStatuses returns the statuses of the answers, in order, without repetitions of the one
+// before.
+func (r *relay) distinctStatuses() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Compact(slices.Clone(r.statuses))
+}
+
+// TestBucketWriterReadsNothingFromNodes checks what somebody can do who can write to the bucket in
+// which nodes find each other: make nodes call any address. That address gets proofs that no node
 // accepts, and cannot answer any call.
 func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
 	c := newCluster(t, 3)
 	at := c.whole.publish(block("ann", "bob"))
-	well := slices.Clone(*c.alive.Load())
-	holder := well[c.holders("ann")[0]]
-	list := func(nodes ...Node) (*skeinv1.ListBlockedResponse, error) {
+	goodNodes := slices.Clone(*c.alive.Load())
+	holder := goodNodes[c.holders("ann")[0]]
+	listBlocked := func(t *testing.T, nodes ...Node) (*skeinv1.ListBlockedResponse, error) {
+		t.Helper()
 		router := c.router(func() []Node { return nodes })
 		res, err := router.graph.ListBlocked(t.Context(), connect.NewRequest(&skeinv1.ListBlockedRequest{UserId: "ann", AtLeast: at}))
 		if err != nil {
@@ -73,47 +83,50 @@ func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
 		}
 		return res.Msg, nil
 	}
-	serve := func(h http.Handler) (addr string) {
+	startServer := func(t *testing.T, h http.Handler) (addr string) {
+		t.Helper()
 		srv := httptest.NewServer(h)
 		t.Cleanup(srv.Close)
 		return strings.TrimPrefix(srv.URL, "http://")
 	}
+
 	for _, name := range []string{holder.Name, "a-node-of-its-own"} {
 		t.Run("relays to a node as "+name, func(t *testing.T) {
 			r := &relay{t: t, to: holder.Addr}
-			forged := Node{Name: name, Addr: serve(r), Serves: events.AllPartitions()}
-			_, err := list(forged)
+			forged := Node{Name: name, Addr: startServer(t, r), Serves: events.AllPartitions()}
+			_, err := listBlocked(t, forged)
 			wantError(t, err, connect.CodeUnavailable, "NOT_HERE", "")
-			r.mu.Lock()
-			statuses := slices.Compact(slices.Clone(r.statuses))
-			r.mu.Unlock()
-			if !slices.Equal(statuses, []int{http.StatusUnauthorized}) {
-				t.Errorf("the node answered with the statuses %v, want only 401", statuses)
+			if got := r.distinctStatuses(); !slices.Equal(got, []int{http.StatusUnauthorized}) {
+				t.Errorf("the node answered with the statuses %v, want only 401", got)
 			}
-			if res, err := list(append(slices.Clone(well), forged)...); err != nil || len(res.GetEntries()) != 1 {
-				t.Errorf("beside good nodes: %v, %v", res, err)
+
+			// The forged node does not keep good nodes from answering.
+			res, err := listBlocked(t, append(slices.Clone(goodNodes), forged)...)
+			if err != nil || len(res.GetEntries()) != 1 {
+				t.Errorf("with good nodes besides: got %v and the error %v, want one entry", res, err)
 			}
 		})
 	}
 	t.Run("answers with an empty message", func(t *testing.T) {
-		forged := Node{Name: holder.Name, Serves: holder.Serves, Addr: serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answerNothing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/proto")
-		}))}
-		_, err := list(forged)
+		})
+		_, err := listBlocked(t, Node{Name: holder.Name, Serves: holder.Serves, Addr: startServer(t, answerNothing)})
 		wantError(t, err, connect.CodeUnavailable, "NOT_HERE", "")
 	})
 }
 
-// A node that has the keys, but gives incomplete answers, or answers that are older than a page
-// token, is passed over.
+// TestUselessAnswersOfNodesAreNotPassedOn checks that a router asks another node if a node with the
+// right keys gives incomplete answers, or answers that are older than a page token.
 func TestUselessAnswersOfNodesAreNotPassedOn(t *testing.T) {
 	c := newCluster(t, 3)
 	early := c.whole.publish(follow("ann", "bob"))
 	at := c.whole.publish(follow("ann", "cid"))
-	page := ask(c.whole, c.whole.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 1, AtLeast: at}).GetNextPageToken()
+	firstPage := ask(c.whole, c.whole.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 1, AtLeast: at})
 	holder := (*c.alive.Load())[c.holders("ann")[0]]
 	var nodes atomic.Pointer[[]Node]
 	router := c.router(func() []Node { return *nodes.Load() })
+
 	pairs := []*skeinv1.FollowPair{userPair("ann", "bob"), userPair("ann", "cid")}
 	for i, tc := range []struct {
 		name        string
@@ -139,32 +152,35 @@ func TestUselessAnswersOfNodesAreNotPassedOn(t *testing.T) {
 			"before at_least", &skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: at}, &skeinv1.ListFollowingResponse{Position: early},
 		},
 		{
-			"before the page token", &skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 1, PageToken: page},
+			"before the page token", &skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 1, PageToken: firstPage.GetNextPageToken()},
 			&skeinv1.ListFollowingResponse{Position: early},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			// Start a node that proves to be one, and always gives this answer.
 			srv := httptest.NewUnstartedServer(nil)
-			bad := Node{Name: fmt.Sprint("bad-", i), Addr: srv.Listener.Addr().String(), Serves: events.AllPartitions()}
-			srv.Config.Handler = peers.NewCredentials(pagetoken.DefaultKeyRing(c.whole.log.ID()), c.whole.log.ID(), bad.Name, bad.Addr).Protect(
-				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Content-Type", "application/proto")
-					_, _ = w.Write(marshal(t, tc.answer))
-				}), 1<<20)
+			badNode := Node{Name: fmt.Sprint("bad-", i), Addr: srv.Listener.Addr().String(), Serves: events.AllPartitions()}
+			credentials := peers.NewCredentials(pagetoken.DefaultKeyRing(c.whole.log.ID()), c.whole.log.ID(), badNode.Name, badNode.Addr)
+			srv.Config.Handler = credentials.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/proto")
+				_, _ = w.Write(marshal(t, tc.answer))
+			}), 1<<20)
 			srv.Start()
 			t.Cleanup(srv.Close)
 
-			want, err := c.whole.answerTo(tc.req)
+			want, err := c.whole.callMethod(tc.req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again := router.server.cluster.Calls.Retried.Load()
-			nodes.Store(&[]Node{bad, holder}) // the partition is even, so the first by name is asked first
-			if got, err := router.answerTo(tc.req); err != nil || !proto.Equal(got, want) {
-				t.Errorf("beside a good node: got %v, %v, want %v", got, err, want)
+
+			// The partition of ann is even, so the router asks the first node by name first.
+			nodes.Store(&[]Node{badNode, holder})
+			retriedBefore := router.server.cluster.Calls.Retried.Load()
+			if got, err := router.callMethod(tc.req); err != nil || !proto.Equal(got, want) {
+				t.Errorf("got %v and the error %v, want the answer of the good node: %v", got, err, want)
 			}
-			if n := router.server.cluster.Calls.Retried.Load() - again; n != 1 {
-				t.Errorf("%d nodes were passed over, want 1", n)
+			if got := router.server.cluster.Calls.Retried.Load() - retriedBefore; got != 1 {
+				t.Errorf("got %d retries, want 1: after the answer of the bad node", got)
 			}
 		})
 	}
