@@ -21,34 +21,35 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// echo is a method that answers what it is asked.
-type echo struct{}
+// echoMethod is a method that answers with the body of the request.
+type echoMethod struct{}
 
-func (echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (echoMethod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/proto")
 	_, _ = io.Copy(w, r.Body)
 }
 
-func (echo) admitBeforeBody(identity) bool { return true }
+func (echoMethod) admitBeforeBody(identity) bool { return true }
 
-func (echo) answerPlain(_ context.Context, _ identity, body, dst []byte) ([]byte, int64, error) {
+func (echoMethod) answerPlain(_ context.Context, _ identity, body, dst []byte) ([]byte, int64, error) {
 	return append(dst, body...), 3, nil
 }
 
-// waiting is a method that answers when it is let.
-type waiting struct {
-	echo
+// blockingMethod is an echoMethod that sends to begun when a call begins, and answers once end is
+// closed.
+type blockingMethod struct {
+	echoMethod
 	begun chan struct{}
 	end   chan struct{}
 }
 
-var _ plainMethod = waiting{}
+var _ plainMethod = blockingMethod{}
 
-func (w waiting) answerPlain(ctx context.Context, caller identity, body, dst []byte) ([]byte, int64, error) {
-	w.begun <- struct{}{}
+func (m blockingMethod) answerPlain(ctx context.Context, caller identity, body, dst []byte) ([]byte, int64, error) {
+	m.begun <- struct{}{}
 	select {
-	case <-w.end:
-		return w.echo.answerPlain(ctx, caller, body, dst)
+	case <-m.end:
+		return m.echoMethod.answerPlain(ctx, caller, body, dst)
 	case <-ctx.Done():
 		return nil, -1, ctx.Err()
 	}
@@ -63,43 +64,47 @@ func anyHost() access.Hosts {
 	return h
 }
 
-// crowd is a server in memory with few connections.
-type crowd struct {
+// pipeServer is a server in memory that allows few connections. Clients of any address connect to
+// it by pipes.
+type pipeServer struct {
 	*Server
-	t *testing.T
-	l *http1test.Pipes
+	pipes *http1test.Pipes
 }
 
-func newCrowd(t *testing.T, connections int, method http.Handler) *crowd {
+func newPipeServer(t *testing.T, connections int, method http.Handler) *pipeServer {
 	t.Helper()
 	s := &Server{
-		limits: Limits{Connections: connections, ShedAfter: -1}.withDefaults(), logger: slog.New(slog.DiscardHandler),
-		methods: map[string]http.Handler{http1test.MethodPath: method}, pages: http.NotFoundHandler(), hosts: anyHost(), errorWriter: connect.NewErrorWriter(),
+		limits:      Limits{Connections: connections, ShedAfter: -1}.withDefaults(),
+		logger:      slog.New(slog.DiscardHandler),
+		methods:     map[string]http.Handler{http1test.MethodPath: method},
+		pages:       http.NotFoundHandler(),
+		hosts:       anyHost(),
+		errorWriter: connect.NewErrorWriter(),
 	}
 	s.budgets = admission.NewBudgets(s.limits.admissionLimits())
 	s.serverCtx, s.cancelServer = context.WithCancel(context.Background())
-	c := &crowd{Server: s, t: t, l: http1test.NewPipes()}
+
+	pipes := http1test.NewPipes()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, c.l) }()
+	go func() { ended <- s.Run(ctx, pipes) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return c
+	return &pipeServer{Server: s, pipes: pipes}
 }
 
-// send sends a part of something, and lets the server take it.
-func (c *crowd) send(conn net.Conn, text string) {
+// sendText sends text, and waits until the server has read what it will read of it.
+func sendText(conn net.Conn, text string) {
 	go func() { _, _ = io.WriteString(conn, text) }()
 	synctest.Wait()
 }
 
-// call makes a call and reads the answer.
-func (c *crowd) call(conn net.Conn) error {
-	go func() { _, _ = io.WriteString(conn, http1test.Request(http1test.MethodPath, "", "abc")) }()
+// readAnswer reads an HTTP answer to its end.
+func readAnswer(conn net.Conn) error {
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return err
@@ -108,174 +113,225 @@ func (c *crowd) call(conn net.Conn) error {
 	return errors.Join(err, res.Body.Close())
 }
 
-// heldConnections are ways to hold a connection without a call that is worked on.
-func heldConnections() map[string]string {
+// callOverPipe makes a call and reads the answer.
+func callOverPipe(conn net.Conn) error {
+	go func() { _, _ = io.WriteString(conn, http1test.Request(http1test.MethodPath, "", "abc")) }()
+	return readAnswer(conn)
+}
+
+// healthThenNothing is the one way to hold a connection in which the client reads an answer.
+const healthThenNothing = "GET /healthz, then nothing"
+
+// waysToHoldConnection returns what clients send who hold a connection without a call that the
+// server works on.
+func waysToHoldConnection() map[string]string {
 	request := http1test.Request(http1test.MethodPath, "", "abc")
-	posted := "POST " + http1test.MethodPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
-	preface := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	headForNetHTTP := "POST " + http1test.MethodPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+	prefaceOfHTTP2 := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	emptySettings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	return map[string]string{
 		"nothing is sent":                   "",
 		"half a head":                       request[:70],
 		"half a body":                       request[:len(request)-1],
 		"an answer that is not taken":       request,
 		"half a GET":                        http1test.LastRequest[:20],
-		"half a body for net/http":          posted + "{",
-		"an answer of net/http not taken":   posted + `{"a":"b"}`,
-		"GET /healthz, then nothing":        "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-		"half a preface of HTTP/2":          preface[:10],
-		"a preface of HTTP/2, then nothing": preface,
-		"HTTP/2, settings, then nothing":    preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"half a body for net/http":          headForNetHTTP + "{",
+		"an answer of net/http not taken":   headForNetHTTP + `{"a":"b"}`,
+		healthThenNothing:                   "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"half a preface of HTTP/2":          prefaceOfHTTP2[:10],
+		"a preface of HTTP/2, then nothing": prefaceOfHTTP2,
+		"HTTP/2, settings, then nothing":    prefaceOfHTTP2 + emptySettings,
 	}
 }
 
-// Connections that many addresses hold in any way never keep other clients out.
+// TestHeldConnectionsKeepNobodyOut checks that connections that many addresses hold in any way
+// never keep other clients out.
 func TestHeldConnectionsKeepNobodyOut(t *testing.T) {
-	for name, sent := range heldConnections() {
+	const limit, held = 8, 20
+	for name, text := range waysToHoldConnection() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCrowd(t, 8, echo{})
-				for i := range 20 {
-					held := c.l.DialFrom(fmt.Sprint("10.0.0.", i))
-					defer held.Close()
-					c.send(held, sent)
-					if name == "GET /healthz, then nothing" {
-						res, err := http.ReadResponse(bufio.NewReader(held), nil)
-						if err != nil {
+				s := newPipeServer(t, limit, echoMethod{})
+				for i := range held {
+					conn := s.pipes.DialFrom(fmt.Sprint("10.0.0.", i))
+					defer conn.Close()
+					sendText(conn, text)
+					if name == healthThenNothing {
+						if err := readAnswer(conn); err != nil {
 							t.Fatal(err)
 						}
-						_, _ = io.Copy(io.Discard, res.Body)
-						res.Body.Close()
 						synctest.Wait()
 					}
 				}
-				if n := c.conns.Count(); n != 8 {
-					t.Errorf("%d connections are open", n)
+				if got := s.conns.Count(); got != limit {
+					t.Errorf("got %d open connections, want %d", got, limit)
 				}
-				begun := time.Now()
-				honest := c.l.DialFrom("10.0.1.1")
+
+				// Time in synctest only passes when everything waits, so an answer that comes
+				// without waiting for anything takes no time at all.
+				began := time.Now()
+				honest := s.pipes.DialFrom("10.0.1.1")
 				defer honest.Close()
-				if err := c.call(honest); err != nil || time.Since(begun) > 0 {
-					t.Errorf("answered with %v after %v", err, time.Since(begun))
+				if err := callOverPipe(honest); err != nil {
+					t.Errorf("call of another client: %v", err)
 				}
-				if out, un := c.conns.Evicted.Load(), c.conns.Refused.Load(); out != 13 || un != 0 {
-					t.Errorf("%d were closed, %d refused", out, un)
+				if waited := time.Since(began); waited > 0 {
+					t.Errorf("the other client waited %v, want no time", waited)
+				}
+
+				if got, want := s.conns.Evicted.Load(), uint64(held+1-limit); got != want {
+					t.Errorf("the server closed %d connections, want %d", got, want)
+				}
+				if got := s.conns.Refused.Load(); got != 0 {
+					t.Errorf("the server refused %d connections, want none", got)
 				}
 			})
 		})
 	}
 }
 
-// One address has at most half of all connections, however many it opens. A further connection
-// replaces one of its own, and those of other addresses stay. An IPv6 address counts as its
-// network.
+// TestOneAddressHasHalfOfTheConnections checks that one address has at most half of all
+// connections, however many it opens. A further connection replaces one of its own, and those of
+// other addresses stay. An IPv6 address counts as its network.
 func TestOneAddressHasHalfOfTheConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 8, echo{})
-		honest := c.l.DialFrom("10.0.1.1")
+		s := newPipeServer(t, 8, echoMethod{})
+		honest := s.pipes.DialFrom("10.0.1.1")
 		defer honest.Close()
-		if err := c.call(honest); err != nil {
+		if err := callOverPipe(honest); err != nil {
 			t.Fatal(err)
 		}
+
 		for i := range 20 {
-			<-time.After(time.Millisecond) // of synctest: the honest one has been quiet for longest
-			held := c.l.DialFrom(fmt.Sprint("2001:db8::", i))
-			defer held.Close()
+			// After this millisecond, the honest connection is the one without a call for the
+			// longest time.
+			<-time.After(time.Millisecond)
+			conn := s.pipes.DialFrom(fmt.Sprint("2001:db8::", i))
+			defer conn.Close()
 			synctest.Wait()
 		}
-		if n, out := c.conns.Count(), c.conns.Evicted.Load(); n != 5 || out != 16 {
-			t.Errorf("%d connections are open, %d were closed", n, out)
+
+		if got := s.conns.Count(); got != 5 {
+			t.Errorf("got %d open connections, want 5: the honest one and half of 8", got)
 		}
-		if err := c.call(honest); err != nil {
-			t.Error(err)
+		if got := s.conns.Evicted.Load(); got != 16 {
+			t.Errorf("the server closed %d connections, want 16 of 20", got)
+		}
+		if err := callOverPipe(honest); err != nil {
+			t.Errorf("call over the honest connection: %v", err)
 		}
 	})
 }
 
-// TestConnectionWithoutCallsForLongestIsClosed: the one that made no call for the longest time
-// makes room.
+// TestConnectionWithoutCallsForLongestIsClosed checks that a new connection replaces the one that
+// made no call for the longest time.
 func TestConnectionWithoutCallsForLongestIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 4, echo{})
+		s := newPipeServer(t, 4, echoMethod{})
 		var conns []net.Conn
 		for i := range 4 {
-			conns = append(conns, c.l.DialFrom(fmt.Sprint("10.0.0.", i)))
-			defer conns[i].Close()
+			conn := s.pipes.DialFrom(fmt.Sprint("10.0.0.", i))
+			defer conn.Close()
+			conns = append(conns, conn)
 			<-time.After(time.Millisecond)
 		}
-		if err := c.call(conns[0]); err != nil {
+
+		// Connection 0 makes a call, so connection 1 is the one to be closed for the fifth.
+		if err := callOverPipe(conns[0]); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Millisecond)
-		fifth := c.l.DialFrom("10.0.0.5")
+		fifth := s.pipes.DialFrom("10.0.0.5")
 		defer fifth.Close()
 		synctest.Wait()
+
 		for i, conn := range append(conns, fifth) {
-			if err := c.call(conn); (err != nil) != (i == 1) {
-				t.Errorf("connection %d: %v", i, err)
+			wantClosed := i == 1
+			if err := callOverPipe(conn); (err != nil) != wantClosed {
+				t.Errorf("call over connection %d: got the error %v, want one: %v", i, err, wantClosed)
 			}
 		}
 	})
 }
 
-// A connection with a call in work is not closed for a new one. The new one is refused instead.
+// TestBusyConnectionsAreNotClosed checks that a connection with a call that the server works on is
+// not closed for a new one. The new one is refused instead.
 func TestBusyConnectionsAreNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		method := waiting{begun: make(chan struct{}, 10), end: make(chan struct{})}
-		c := newCrowd(t, 2, method)
+		method := blockingMethod{begun: make(chan struct{}, 10), end: make(chan struct{})}
+		s := newPipeServer(t, 2, method)
 		answered := make(chan error, 2)
 		for i := range 2 {
-			conn := c.l.DialFrom(fmt.Sprint("10.0.0.", i))
+			conn := s.pipes.DialFrom(fmt.Sprint("10.0.0.", i))
 			defer conn.Close()
-			go func() { answered <- c.call(conn) }()
+			go func() { answered <- callOverPipe(conn) }()
 			<-method.begun
 		}
-		third := c.l.DialFrom("10.0.0.3")
-		if err := c.call(third); err == nil || c.conns.Refused.Load() != 1 {
-			t.Errorf("the third is answered with %v, %d were refused", err, c.conns.Refused.Load())
+
+		third := s.pipes.DialFrom("10.0.0.3")
+		if err := callOverPipe(third); err == nil {
+			t.Error("the third connection got an answer, want it to be refused")
 		}
+		if got := s.conns.Refused.Load(); got != 1 {
+			t.Errorf("the server refused %d connections, want 1", got)
+		}
+
 		close(method.end)
 		for range 2 {
 			if err := <-answered; err != nil {
-				t.Error(err)
+				t.Errorf("call over a busy connection: %v", err)
 			}
 		}
-		synctest.Wait() // the two are quiet
-		fourth := c.l.DialFrom("10.0.0.4")
+
+		// Now that the two are idle, one of them is closed for a new one.
+		synctest.Wait()
+		fourth := s.pipes.DialFrom("10.0.0.4")
 		defer fourth.Close()
 		synctest.Wait()
-		if err := c.call(fourth); err != nil {
-			t.Error(err)
+		if err := callOverPipe(fourth); err != nil {
+			t.Errorf("call over the fourth connection: %v", err)
 		}
 	})
 }
 
-// The same is true for connections of net/http, with HTTP/1.1 and HTTP/2.
+// TestBusyConnectionsOfNetHTTPAreNotClosed checks the same for connections of net/http, with
+// HTTP/1.1 and HTTP/2.
 func TestBusyConnectionsOfNetHTTPAreNotClosed(t *testing.T) {
-	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {
-		w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.Connections, o.Limits.AtLeastWait = 1, time.Hour })
-		at := w.publish(follow("ann", "bob"))
-		w.http.CloseIdleConnections()
-		one := &http.Transport{Protocols: new(http.Protocols)}
-		one.Protocols.SetHTTP1(way == "HTTP/1.1")
-		one.Protocols.SetUnencryptedHTTP2(way == "HTTP/2")
-		defer one.CloseIdleConnections()
-		w.http = &http.Client{Transport: one}
-		w.connect(connect.WithProtoJSON())
-		answered := make(chan error, 1)
-		go func() {
-			_, err := w.graph.ListFollowers(t.Context(), connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
-			answered <- err
-		}()
-		w.awaitInFlight(1)
-		if answer := http1test.ExchangeTCP(t, w.url, http1test.LastRequest); answer != "" {
-			t.Errorf("%s: a connection was taken for which there is no room: %s", way, answer)
-		}
-		w.fold()
-		if err := <-answered; err != nil {
-			t.Error(way, err)
-		}
-		if answer := http1test.ExchangeTCP(t, w.url, http1test.LastRequest); answer == "" {
-			t.Errorf("%s: a quiet connection keeps others out", way)
-		}
+	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
+		t.Run(version, func(t *testing.T) {
+			w := newWorld(t, asleep, func(o *worldOptions) {
+				o.Limits.Connections = 1
+				o.Limits.AtLeastWait = time.Hour
+			})
+			at := w.publish(follow("ann", "bob"))
+			w.http.CloseIdleConnections()
+
+			// Clients that speak JSON are answered by net/http.
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			transport.Protocols.SetHTTP1(version == "HTTP/1.1")
+			transport.Protocols.SetUnencryptedHTTP2(version == "HTTP/2")
+			defer transport.CloseIdleConnections()
+			w.http = &http.Client{Transport: transport}
+			w.connect(connect.WithProtoJSON())
+
+			// Make a call that waits until the stores fold the event.
+			answered := make(chan error, 1)
+			go func() {
+				_, err := w.graph.ListFollowers(t.Context(), connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
+				answered <- err
+			}()
+			w.awaitInFlight(1)
+			if got := http1test.ExchangeTCP(t, w.url, http1test.LastRequest); got != "" {
+				t.Errorf("during the call, another connection: got %s, want it to be refused", got)
+			}
+
+			w.fold()
+			if err := <-answered; err != nil {
+				t.Errorf("call over the busy connection: %v", err)
+			}
+			if got := http1test.ExchangeTCP(t, w.url, http1test.LastRequest); got == "" {
+				t.Error("after the call, another connection: got no answer, want one")
+			}
+		})
 	}
 }

@@ -23,20 +23,22 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
+// liked is a reaction of the default kind.
 func liked(user, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
 }
 
-// reacted and unreacted are reactions of a kind.
+// reacted is a reaction of a kind.
 func reacted(user, item, kind string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item, Kind: kind}}}
 }
 
+// unreacted takes a reaction of a kind back.
 func unreacted(user, item, kind string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: user, ItemId: item, Kind: kind}}}
 }
 
-// likesOf returns how many users like what is counted.
+// likesOf returns the number of likes in counters.
 func likesOf(c *skeinv1.Counters) uint32 {
 	for _, r := range c.GetReactions() {
 		if r.GetKind() == "like" {
@@ -46,7 +48,7 @@ func likesOf(c *skeinv1.Counters) uint32 {
 	return 0
 }
 
-// repinned is a pin that shows an item and names the pin that it is from.
+// repinned is a pin that shows an item, and names the pin that it repeats.
 func repinned(owner, pin, item, from, fromPin string) *skeinv1.Event {
 	ev := showing(owner, pin, item)
 	ev.GetPinCreated().RepinOf = &skeinv1.Pin{OwnerId: from, PinId: fromPin}
@@ -65,16 +67,17 @@ func countsOfItem(id string) *skeinv1.CounterKey {
 	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: id}}
 }
 
+// countersOf returns counters at the position, or at any position if it is empty.
 func (w *world) countersOf(at string, keys ...*skeinv1.CounterKey) []*skeinv1.Counters {
 	w.t.Helper()
 	res := ask(w, w.counterClient.BatchGetCounters, &skeinv1.BatchGetCountersRequest{Keys: keys, AtLeast: at})
 	if res.GetPosition() != at && at != "" {
-		w.t.Errorf("answered at %s, not at %s", res.GetPosition(), at)
+		w.t.Errorf("got counters at the position %s, want %s", res.GetPosition(), at)
 	}
 	return res.GetCounters()
 }
 
-func TestBatchGetCounters(t *testing.T) {
+func TestBatchGetCountersCountsUsersItemsAndBoards(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := w.publish(
 		createBoard("bob", "cats", "Cats"), createBoard("bob", "dogs", "Dogs"),
@@ -84,78 +87,120 @@ func TestBatchGetCounters(t *testing.T) {
 		played("ann", "b1"), played("ann", "b1"), played("cid", "b1"), played("ann", "unpinned"),
 		liked("ann", "b1"), liked("ann", "b1"), liked("cid", "b1"),
 	)
-	got := w.countersOf(at,
-		countsOfUser("bob"), countsOfItem("b1"), countsOfBoard("bob", "cats"), countsOfBoard("bob", ""), countsOfUser("ann"), countsOfBoard("bob", "none"),
-		countsOfItem("unpinned"), countsOfUser("nobody"), countsOfItem("nothing"), countsOfItem("b1"),
-	)
-	item := &skeinv1.Counters{PlayCount: 3, Reactions: []*skeinv1.ReactionCount{{Kind: "like", Count: 2}}, RepinCount: 2}
-	want := []*skeinv1.Counters{
-		{PinCount: 2, BoardCount: 2, FollowerCount: 3},
-		item,
-		{PinCount: 1, FollowerCount: 2},
-		{PinCount: 1, FollowerCount: 2},
-		{PinCount: 1, PlayCount: 3},
-		{},
-		{PlayCount: 1},
-		{},
-		{},
-		item,
+	cases := []struct {
+		name string
+		key  *skeinv1.CounterKey
+		want *skeinv1.Counters
+	}{
+		{"author", countsOfUser("bob"), &skeinv1.Counters{PinCount: 2, BoardCount: 2, FollowerCount: 3}},
+		{
+			"item", countsOfItem("b1"),
+			&skeinv1.Counters{PlayCount: 3, Reactions: []*skeinv1.ReactionCount{{Kind: "like", Count: 2}}, RepinCount: 2},
+		},
+		{"board", countsOfBoard("bob", "cats"), &skeinv1.Counters{PinCount: 1, FollowerCount: 2}},
+		{"default board", countsOfBoard("bob", ""), &skeinv1.Counters{PinCount: 1, FollowerCount: 2}},
+		{"user who plays", countsOfUser("ann"), &skeinv1.Counters{PinCount: 1, PlayCount: 3}},
+		{"board in no event", countsOfBoard("bob", "none"), &skeinv1.Counters{}},
+		{"item without a pin", countsOfItem("unpinned"), &skeinv1.Counters{PlayCount: 1}},
+		{"user in no event", countsOfUser("nobody"), &skeinv1.Counters{}},
+		{"item in no event", countsOfItem("nothing"), &skeinv1.Counters{}},
+		{
+			"same item again", countsOfItem("b1"),
+			&skeinv1.Counters{PlayCount: 3, Reactions: []*skeinv1.ReactionCount{{Kind: "like", Count: 2}}, RepinCount: 2},
+		},
 	}
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Error(diff)
+	var keys []*skeinv1.CounterKey
+	for _, c := range cases {
+		keys = append(keys, c.key)
 	}
-	// The log continues, and with it the counts.
+	got := w.countersOf(at, keys...)
+	if len(got) != len(cases) {
+		t.Fatalf("got %d counters, want %d", len(got), len(cases))
+	}
+	for i, c := range cases {
+		if diff := cmp.Diff(c.want, got[i], protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", c.name, diff)
+		}
+	}
+
+	// A later event changes the counts.
 	at = w.publish(&skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "ann", ItemId: "b1"}}})
-	if n := likesOf(w.countersOf(at, countsOfItem("b1"))[0]); n != 1 {
-		t.Errorf("%d likes", n)
+	if got := likesOf(w.countersOf(at, countsOfItem("b1"))[0]); got != 1 {
+		t.Errorf("after the end of a reaction: got %d likes, want 1", got)
 	}
-	var many []*skeinv1.CounterKey
+
+	// A call may have 1000 keys.
+	kinds := []struct {
+		newKey    func(i int) *skeinv1.CounterKey
+		wantPlays int64
+		wantPins  uint32
+	}{
+		{func(int) *skeinv1.CounterKey { return countsOfItem("b1") }, 3, 0},
+		{func(i int) *skeinv1.CounterKey { return countsOfUser(fmt.Sprint(i)) }, 0, 0},
+		{func(int) *skeinv1.CounterKey { return countsOfBoard("bob", "cats") }, 0, 1},
+	}
+	var manyKeys []*skeinv1.CounterKey
 	for i := range 1000 {
-		many = append(many, []*skeinv1.CounterKey{countsOfItem("b1"), countsOfUser(fmt.Sprint(i)), countsOfBoard("bob", "cats")}[i%3])
+		manyKeys = append(manyKeys, kinds[i%len(kinds)].newKey(i))
 	}
-	for i, c := range w.countersOf(at, many...) {
-		if plays, pins := []int64{3, 0, 0}[i%3], []uint32{0, 0, 1}[i%3]; c.GetPlayCount() != plays || c.GetPinCount() != pins {
-			t.Errorf("key %d: %v", i, c)
+	many := w.countersOf(at, manyKeys...)
+	if len(many) != len(manyKeys) {
+		t.Fatalf("got %d counters, want %d", len(many), len(manyKeys))
+	}
+	for i, c := range many {
+		kind := kinds[i%len(kinds)]
+		if c.GetPlayCount() != kind.wantPlays || c.GetPinCount() != kind.wantPins {
+			t.Errorf("key %d: got %v, want %d plays and %d pins", i, c, kind.wantPlays, kind.wantPins)
 		}
 	}
 }
 
-// TestCountersBehind: followers and boards are those of the graph, all else is that of counters,
-// and an answer says what both contain.
-func TestCountersBehind(t *testing.T) {
-	for _, graphAhead := range []bool{false, true} {
-		w := newWorld(t, withCounters, asleep)
-		first := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), played("bob", "1"))
-		second := w.publish(follow("cid", "bob"), createBoard("bob", "art", "Art"), pinned("bob", "art", "2"), played("bob", "1"))
-		envelopes := w.envelopes(2)
-		ahead, behind := w.counters.Serving(), w.store.Serving()
-		want := &skeinv1.Counters{PinCount: 2, FollowerCount: 1, PlayCount: 2}
-		if graphAhead {
-			ahead, behind = behind, ahead
-			want = &skeinv1.Counters{PinCount: 1, BoardCount: 1, FollowerCount: 2, PlayCount: 1}
-		}
-		if err := errors.Join(ahead.Fold(envelopes), behind.Fold(envelopes[:1])); err != nil {
-			t.Fatal(err)
-		}
-		check := func(want *skeinv1.Counters, at string, keys ...*skeinv1.CounterKey) {
-			t.Helper()
-			res := ask(w, w.counterClient.BatchGetCounters, &skeinv1.BatchGetCountersRequest{Keys: keys})
-			if diff := cmp.Diff(want, res.GetCounters()[0], protocmp.Transform()); diff != "" || res.GetPosition() != at {
-				t.Errorf("graph ahead %v: at %s, want %s\n%s", graphAhead, res.GetPosition(), at, diff)
+// TestCountersOfTwoStoresHaveTheEarlierPosition checks counters while one store is behind.
+// Followers and boards are counted by the graph, and all else by the counters. The position of an
+// answer is one that all stores contain that counted for it.
+func TestCountersOfTwoStoresHaveTheEarlierPosition(t *testing.T) {
+	for _, graphIsAhead := range []bool{false, true} {
+		t.Run(fmt.Sprint("graph is ahead ", graphIsAhead), func(t *testing.T) {
+			w := newWorld(t, withCounters, asleep)
+			first := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), played("bob", "1"))
+			second := w.publish(follow("cid", "bob"), createBoard("bob", "art", "Art"), pinned("bob", "art", "2"), played("bob", "1"))
+			envelopes := w.envelopes(2)
+
+			ahead, behind := w.counters.Serving(), w.store.Serving()
+			want := &skeinv1.Counters{PinCount: 2, FollowerCount: 1, PlayCount: 2}
+			if graphIsAhead {
+				ahead, behind = behind, ahead
+				want = &skeinv1.Counters{PinCount: 1, BoardCount: 1, FollowerCount: 2, PlayCount: 1}
 			}
-		}
-		check(want, first, countsOfUser("bob"))
-		if !graphAhead {
-			check(&skeinv1.Counters{PlayCount: 2}, second, countsOfItem("1")) // the graph counts nothing of it
-		}
-		if err := behind.Fold(envelopes[1:]); err != nil {
-			t.Fatal(err)
-		}
-		check(&skeinv1.Counters{PinCount: 2, BoardCount: 1, FollowerCount: 2, PlayCount: 2}, second, countsOfUser("bob"))
+			if err := errors.Join(ahead.Fold(envelopes), behind.Fold(envelopes[:1])); err != nil {
+				t.Fatal(err)
+			}
+
+			checkCounters := func(key *skeinv1.CounterKey, want *skeinv1.Counters, wantPosition string) {
+				t.Helper()
+				res := ask(w, w.counterClient.BatchGetCounters, &skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{key}})
+				if diff := cmp.Diff(want, res.GetCounters()[0], protocmp.Transform()); diff != "" {
+					t.Errorf("%v (-want +got)\n%s", key, diff)
+				}
+				if res.GetPosition() != wantPosition {
+					t.Errorf("%v: got the position %s, want %s", key, res.GetPosition(), wantPosition)
+				}
+			}
+			checkCounters(countsOfUser("bob"), want, first)
+			if !graphIsAhead {
+				// The graph counts nothing for items, so its position does not matter.
+				checkCounters(countsOfItem("1"), &skeinv1.Counters{PlayCount: 2}, second)
+			}
+
+			if err := behind.Fold(envelopes[1:]); err != nil {
+				t.Fatal(err)
+			}
+			checkCounters(countsOfUser("bob"), &skeinv1.Counters{PinCount: 2, BoardCount: 1, FollowerCount: 2, PlayCount: 2}, second)
+		})
 	}
 }
 
-// trending is the list by heat of a scope, as any other list.
+// trending reads pages of the trending items of a scope. A list has no total number of items.
 func (w *world) trending(scope *skeinv1.ListTrendingRequest) lister {
 	return list(w.counterClient.ListTrending, func(size int32, token, at string) *skeinv1.ListTrendingRequest {
 		return &skeinv1.ListTrendingRequest{Scope: scope.GetScope(), PageSize: size, PageToken: token, AtLeast: at}
@@ -167,32 +212,42 @@ func (w *world) trending(scope *skeinv1.ListTrendingRequest) lister {
 	})
 }
 
+// trendingOf is the scope of the pins of an owner.
 func trendingOf(owner string) *skeinv1.ListTrendingRequest {
 	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_OwnerId{OwnerId: owner}}
 }
 
+// trendingOn is the scope of the pins on a board.
 func trendingOn(owner, id string) *skeinv1.ListTrendingRequest {
 	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_Board{Board: board(owner, id)}}
 }
 
-// walkTrending reads a whole list in pages, each perhaps from another process.
-func walkTrending(t *testing.T, size int32, at string, pages ...lister) (got []string) {
+// mustReadTrendingPages reads a whole list in pages of at most size items. The listers, each of
+// which may ask another process, read the pages in turn.
+func mustReadTrendingPages(t *testing.T, size int32, at string, listers ...lister) (items []string) {
 	t.Helper()
 	token := ""
-	for n := 0; n == 0 || token != ""; n++ {
-		p, err := pages[n%len(pages)](size, token, at)
+	for page := 0; page == 0 || token != ""; page++ {
+		p, err := listers[page%len(listers)](size, token, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(p.entries) == 0 && p.next != "" || len(p.entries) > int(size) || len(p.next) > pagetoken.MaxBytes {
-			t.Errorf("page %d of %d has %d entries, then a token of %d bytes", n, size, len(p.entries), len(p.next))
+		if len(p.entries) > int(size) {
+			t.Errorf("page %d: got %d items, want at most %d", page, len(p.entries), size)
 		}
-		got, token = append(got, p.entries...), p.next
+		if len(p.entries) == 0 && p.next != "" {
+			t.Errorf("page %d: got a token but no items", page)
+		}
+		if len(p.next) > pagetoken.MaxBytes {
+			t.Errorf("page %d: got a token of %d bytes, want at most %d", page, len(p.next), pagetoken.MaxBytes)
+		}
+		items = append(items, p.entries...)
+		token = p.next
 	}
-	return got
+	return items
 }
 
-func TestListTrending(t *testing.T) {
+func TestListTrendingRanksItemsOfItsScope(t *testing.T) {
 	w := newWorld(t, withCounters)
 	other := w.replica(withCounters)
 	at := w.publish(
@@ -202,208 +257,261 @@ func TestListTrending(t *testing.T) {
 		played("ann", "b4"), liked("ann", "b3"), liked("bob", "b3"), liked("ann", "alone"),
 	)
 	for name, c := range map[string]struct {
-		of   *skeinv1.ListTrendingRequest
-		want []string
+		scope *skeinv1.ListTrendingRequest
+		want  []string
 	}{
-		"of all":           {&skeinv1.ListTrendingRequest{}, []string{"b3", "alone", "b2", "b1", "b4"}},
-		"of an author":     {trendingOf("bob"), []string{"b3", "b2", "b1"}},
-		"of another":       {trendingOf("cid"), []string{"b2"}},
-		"on a board":       {trendingOn("bob", "cats"), []string{"b1"}},
-		"on the default":   {trendingOn("bob", ""), []string{"b3"}},
-		"of nobody":        {trendingOf("nobody"), nil},
-		"on no board":      {trendingOn("bob", "none"), nil},
-		"on another's one": {trendingOn("cid", "cats"), nil},
+		"all":                     {&skeinv1.ListTrendingRequest{}, []string{"b3", "alone", "b2", "b1", "b4"}},
+		"an author":               {trendingOf("bob"), []string{"b3", "b2", "b1"}},
+		"another author":          {trendingOf("cid"), []string{"b2"}},
+		"a board":                 {trendingOn("bob", "cats"), []string{"b1"}},
+		"the default board":       {trendingOn("bob", ""), []string{"b3"}},
+		"a user in no event":      {trendingOf("nobody"), nil},
+		"a board in no event":     {trendingOn("bob", "none"), nil},
+		"a board of another user": {trendingOn("cid", "cats"), nil},
 	} {
-		for size := range int32(6) {
-			if diff := cmp.Diff(c.want, walkTrending(t, 1+size, at, w.trending(c.of), other.trending(c.of))); diff != "" {
-				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
+		t.Run(name, func(t *testing.T) {
+			for size := int32(1); size <= 6; size++ {
+				got := mustReadTrendingPages(t, size, at, w.trending(c.scope), other.trending(c.scope))
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("pages of %d (-want +got)\n%s", size, diff)
+				}
 			}
-		}
+		})
 	}
+
 	res := ask(w, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{AtLeast: at})
+	if res.GetPosition() != at {
+		t.Errorf("got the position %s, want %s", res.GetPosition(), at)
+	}
 	for i, item := range res.GetItems() {
-		if i > 0 && item.GetScore() > res.GetItems()[i-1].GetScore() || item.GetScore() == 0 {
-			t.Error(res)
+		if item.GetScore() == 0 {
+			t.Errorf("item %d: got the score 0, want more: %v", i, res)
+		}
+		if i > 0 && item.GetScore() > res.GetItems()[i-1].GetScore() {
+			t.Errorf("item %d: got a higher score than that of the item before: %v", i, res)
 		}
 	}
-	if res.GetPosition() != at || w.count("skein_trending_page_rows_read") == 0 {
-		t.Error("the rows of pages are not counted, at ", res.GetPosition())
+	if w.count("skein_trending_page_rows_read") == 0 {
+		t.Error("skein_trending_page_rows_read: got 0, want the rows of these pages")
 	}
 }
 
-func TestTrendingPageSizes(t *testing.T) {
+func TestListTrendingLimitsPageSizes(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := ""
-	for i := range 2 {
+	for batch := range 2 {
 		var evs []*skeinv1.Event
-		for j := range 600 {
-			evs = append(evs, played("ann", fmt.Sprint(600*i+j)))
+		for i := range 600 {
+			evs = append(evs, played("ann", fmt.Sprint(600*batch+i)))
 		}
 		at = w.publish(evs...)
 	}
 	for size, want := range map[int32]int{0: 50, 1: 1, 1000: 1000, 1001: 1000, 1<<31 - 1: 1000} {
-		p, err := w.trending(&skeinv1.ListTrendingRequest{})(size, "", at)
-		if err != nil || len(p.entries) != want || p.next == "" || p.position != at {
-			t.Errorf("page_size %d: %d items, %v", size, len(p.entries), err)
-		}
-	}
-}
-
-// I9 by heat: a session reads the scores of its beginning and the pins of now.
-func TestListTrendingWhileScoresChange(t *testing.T) {
-	w := newWorld(t, withCounters)
-	var evs []*skeinv1.Event
-	for i := range 40 {
-		evs = append(evs, pinned("bob", "", fmt.Sprintf("p%02d", i)))
-		for range 1 + i%7 {
-			evs = append(evs, played("zoe", fmt.Sprintf("p%02d", i)))
-		}
-	}
-	at := w.publish(evs...)
-	for name, scope := range map[string]*skeinv1.ListTrendingRequest{"all": {}, "author": trendingOf("bob"), "board": trendingOn("bob", "")} {
-		var got []string
-		gone := map[string]bool{}
-		token := ""
-		for page := 0; page == 0 || token != ""; page++ {
-			p, err := w.trending(scope)(7, token, at)
+		t.Run(fmt.Sprint("page_size ", size), func(t *testing.T) {
+			p, err := w.trending(&skeinv1.ListTrendingRequest{})(size, "", at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, item := range p.entries {
-				if gone[item] || slices.Contains(got, item) {
-					t.Errorf("%s: %s on page %d", name, item, page)
-				}
-				got = append(got, item)
+			if len(p.entries) != want {
+				t.Errorf("got %d items, want %d", len(p.entries), want)
 			}
-			token = p.next
-			ahead := fmt.Sprintf("p%02d", 10*len(name)%30+page)
-			at = w.publish(
-				unpinned("bob", ahead), played("zoe", fmt.Sprintf("p%02d", 39-page)), played("zoe", fmt.Sprintf("new%d", page)),
-			)
-			gone[ahead] = name != "all"
-		}
-		for i := range 40 {
-			item := fmt.Sprintf("p%02d", i)
-			if !gone[item] && name == "all" && !slices.Contains(got, item) {
-				t.Errorf("%s: %s is missing", name, item)
+			if p.next == "" {
+				t.Error("got no token, want one: there are 1200 items")
 			}
-		}
-		for i := range gone {
-			at = w.publish(pinned("bob", "", i))
-		}
+			if p.position != at {
+				t.Errorf("got the position %s, want %s", p.position, at)
+			}
+		})
 	}
 }
 
-func TestCountersBadInput(t *testing.T) {
+// TestListTrendingWhileScoresChange checks that all pages of a session use the scores of its
+// beginning and the pins of the time of the page (I9). Before each page, a pin ends, and two items
+// are played that would change the order.
+func TestListTrendingWhileScoresChange(t *testing.T) {
+	w := newWorld(t, withCounters)
+	itemOf := func(i int) string { return fmt.Sprintf("p%02d", i) }
+	var evs []*skeinv1.Event
+	for i := range 40 {
+		evs = append(evs, pinned("bob", "", itemOf(i)))
+		for range 1 + i%7 {
+			evs = append(evs, played("zoe", itemOf(i)))
+		}
+	}
+	at := w.publish(evs...)
+
+	for _, c := range []struct {
+		name  string
+		scope *skeinv1.ListTrendingRequest
+		// firstUnpinned is the number of the first item whose pin ends. Pins end one after the
+		// other.
+		firstUnpinned int
+		// needsPins says that the list has only items with a pin.
+		needsPins bool
+	}{
+		{"all", &skeinv1.ListTrendingRequest{}, 0, false},
+		{"author", trendingOf("bob"), 0, true},
+		{"board", trendingOn("bob", ""), 20, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			unpinnedItems := map[string]bool{}
+			token := ""
+			for page := 0; page == 0 || token != ""; page++ {
+				p, err := w.trending(c.scope)(7, token, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, item := range p.entries {
+					if c.needsPins && unpinnedItems[item] {
+						t.Errorf("page %d: got %s, whose pin has ended", page, item)
+					}
+					if slices.Contains(got, item) {
+						t.Errorf("page %d: got %s again", page, item)
+					}
+					got = append(got, item)
+				}
+				token = p.next
+
+				next := itemOf(c.firstUnpinned + page)
+				at = w.publish(unpinned("bob", next), played("zoe", itemOf(39-page)), played("zoe", fmt.Sprint("new", page)))
+				unpinnedItems[next] = true
+			}
+
+			for i := range 40 {
+				item := itemOf(i)
+				mayBeMissing := c.needsPins && unpinnedItems[item]
+				if !mayBeMissing && !slices.Contains(got, item) {
+					t.Errorf("got no %s on any page", item)
+				}
+			}
+
+			// Restore the pins for the next list.
+			for item := range unpinnedItems {
+				at = w.publish(pinned("bob", "", item))
+			}
+		})
+	}
+}
+
+func TestCountersRefuseBadInput(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := w.publish(played("ann", "1"), played("ann", "2"), pinned("bob", "", "1"), pinned("bob", "", "2"))
-	many := make([]*skeinv1.CounterKey, 1001)
-	for i := range many {
-		many[i] = countsOfItem("1")
-	}
+	beyondLog := w.log.Position(99).String()
+	tooManyKeys := slices.Repeat([]*skeinv1.CounterKey{countsOfItem("1")}, 1001)
 	for name, c := range map[string]struct {
-		keys   []*skeinv1.CounterKey
-		field  string
-		reason string
+		keys          []*skeinv1.CounterKey
+		at            string
+		field, reason string
 	}{
-		"none":             {nil, "keys", "INVALID_FIELD"},
-		"too many":         {many, "keys", "INVALID_FIELD"},
-		"an empty key":     {[]*skeinv1.CounterKey{countsOfItem("1"), {}}, "keys[1].target", "INVALID_FIELD"},
-		"an empty user":    {[]*skeinv1.CounterKey{countsOfUser("")}, "keys[0].user_id", "INVALID_FIELD"},
-		"a space":          {[]*skeinv1.CounterKey{countsOfItem("1"), countsOfItem("a b")}, "keys[1].item_id", "INVALID_FIELD"},
-		"a board's owner":  {[]*skeinv1.CounterKey{countsOfBoard("", "b")}, "keys[0].board.owner_id", "INVALID_FIELD"},
-		"a board too long": {[]*skeinv1.CounterKey{countsOfBoard("a", strings.Repeat("x", 129))}, "keys[0].board.board_id", "INVALID_FIELD"},
+		"no keys":                   {nil, "", "keys", "INVALID_FIELD"},
+		"too many keys":             {tooManyKeys, "", "keys", "INVALID_FIELD"},
+		"empty key":                 {[]*skeinv1.CounterKey{countsOfItem("1"), {}}, "", "keys[1].target", "INVALID_FIELD"},
+		"empty user":                {[]*skeinv1.CounterKey{countsOfUser("")}, "", "keys[0].user_id", "INVALID_FIELD"},
+		"item with a space":         {[]*skeinv1.CounterKey{countsOfItem("1"), countsOfItem("a b")}, "", "keys[1].item_id", "INVALID_FIELD"},
+		"board without an owner":    {[]*skeinv1.CounterKey{countsOfBoard("", "b")}, "", "keys[0].board.owner_id", "INVALID_FIELD"},
+		"board id that is too long": {[]*skeinv1.CounterKey{countsOfBoard("a", strings.Repeat("x", 129))}, "", "keys[0].board.board_id", "INVALID_FIELD"},
+		"position beyond the log":   {tooManyKeys[:1], beyondLog, "at_least", "INVALID_POSITION"},
 	} {
-		t.Log(name)
-		_, err := w.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{Keys: c.keys}))
-		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		t.Run("BatchGetCounters, "+name, func(t *testing.T) {
+			_, err := w.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{Keys: c.keys, AtLeast: c.at}))
+			wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		})
 	}
-	_, err := w.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{
-		Keys: many[:1], AtLeast: w.log.Position(99).String(),
-	}))
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
 
-	all, err := w.trending(&skeinv1.ListTrendingRequest{})(1, "", at)
+	all := &skeinv1.ListTrendingRequest{}
+	pageOfAll, err := w.trending(all)(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofBob, err := w.trending(trendingOf("bob"))(1, "", at)
+	pageOfBob, err := w.trending(trendingOf("bob"))(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := w.server.views.Keys.Sign(pagetoken.Token{List: pagetoken.NewListID(counterservice.TrendingList), Position: w.log.Position(1), Cursor: []byte("no cursor")})
+	tokenOfAll := pageOfAll.next
+	tamperedToken := tokenOfAll[:20] + other(tokenOfAll[20]) + tokenOfAll[21:]
+	// Only the server can sign a token, so this one is as from a server with a defect.
+	tokenWithMalformedCursor := w.server.views.Keys.Sign(pagetoken.Token{
+		List: pagetoken.NewListID(counterservice.TrendingList), Position: w.log.Position(1), Cursor: []byte("no cursor"),
+	})
 	for name, c := range map[string]struct {
-		of            *skeinv1.ListTrendingRequest
+		scope         *skeinv1.ListTrendingRequest
 		size          int32
 		token, at     string
 		field, reason string
 	}{
-		"negative page":      {&skeinv1.ListTrendingRequest{}, -1, "", "", "page_size", "INVALID_FIELD"},
-		"an empty owner":     {trendingOf(""), 1, "", "", "owner_id", "INVALID_FIELD"},
-		"an owner's space":   {trendingOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
-		"a board's owner":    {trendingOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
-		"a long token":       {&skeinv1.ListTrendingRequest{}, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
-		"tampered":           {&skeinv1.ListTrendingRequest{}, 1, all.next[:20] + other(all.next[20]) + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
-		"of another list":    {trendingOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"of another author":  {trendingOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"of an author":       {trendingOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"a malformed cursor": {&skeinv1.ListTrendingRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"beyond the log":     {&skeinv1.ListTrendingRequest{}, 1, "", w.log.Position(99).String(), "at_least", "INVALID_POSITION"},
+		"negative page size":      {all, -1, "", "", "page_size", "INVALID_FIELD"},
+		"empty owner":             {trendingOf(""), 1, "", "", "owner_id", "INVALID_FIELD"},
+		"owner with a space":      {trendingOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
+		"board without an owner":  {trendingOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
+		"token that is too long":  {all, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
+		"tampered token":          {all, 1, tamperedToken, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"token of all":            {trendingOf("bob"), 1, tokenOfAll, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"token of another author": {trendingOf("ann"), 1, pageOfBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"token of the author":     {trendingOn("bob", ""), 1, pageOfBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"malformed cursor":        {all, 1, tokenWithMalformedCursor, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"position beyond the log": {all, 1, "", beyondLog, "at_least", "INVALID_POSITION"},
 	} {
-		t.Log(name)
-		_, err := w.trending(c.of)(c.size, c.token, c.at)
-		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		t.Run("ListTrending, "+name, func(t *testing.T) {
+			_, err := w.trending(c.scope)(c.size, c.token, c.at)
+			wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		})
 	}
 }
 
-// The check by hand refuses exactly what the rules of the proto and the rules of ids refuse.
-func TestHandCheckOfCounters(t *testing.T) {
-	r, err := request.NewRules()
+// TestHandCheckOfCountersAgreesWithTheRules checks that the hand-written check of BatchGetCounters
+// refuses exactly what the rules of the proto and the rules of ids refuse.
+func TestHandCheckOfCountersAgreesWithTheRules(t *testing.T) {
+	rules, err := request.NewRules()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := rapid.SampledFrom([]string{"a", "42", "", strings.Repeat("x", 128), strings.Repeat("x", 129), "a b", "é"})
-	key := rapid.Custom(func(t *rapid.T) *skeinv1.CounterKey {
+	ids := rapid.SampledFrom([]string{"a", "42", "", strings.Repeat("x", 128), strings.Repeat("x", 129), "a b", "é"})
+	positions := rapid.SampledFrom([]string{"", strings.Repeat("p", 256), strings.Repeat("p", 257)})
+	keys := rapid.Custom(func(t *rapid.T) *skeinv1.CounterKey {
 		switch rapid.IntRange(0, 3).Draw(t, "target") {
 		case 0:
 			return &skeinv1.CounterKey{}
 		case 1:
-			return countsOfBoard(id.Draw(t, "owner"), id.Draw(t, "board"))
+			return countsOfBoard(ids.Draw(t, "owner"), ids.Draw(t, "board"))
 		case 2:
-			return countsOfUser(id.Draw(t, "user"))
+			return countsOfUser(ids.Draw(t, "user"))
+		default:
+			return countsOfItem(ids.Draw(t, "item"))
 		}
-		return countsOfItem(id.Draw(t, "item"))
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		req := &skeinv1.BatchGetCountersRequest{
-			Keys:    rapid.SliceOfN(key, 0, 4).Draw(t, "keys"),
-			AtLeast: rapid.SampledFrom([]string{"", strings.Repeat("p", 256), strings.Repeat("p", 257)}).Draw(t, "at"),
-		}
-		bad := len(r.Check(req)) > 0
+		req := &skeinv1.BatchGetCountersRequest{Keys: rapid.SliceOfN(keys, 0, 4).Draw(t, "keys"), AtLeast: positions.Draw(t, "at")}
+		wantRefusal := len(rules.Check(req)) > 0
 		for _, k := range req.GetKeys() {
-			for _, id := range []string{k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId(), k.GetBoard().GetBoardId()} {
-				bad = bad || id != "" && events.ValidateID(id) != nil
+			if hasInvalidID(k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId(), k.GetBoard().GetBoardId()) {
+				wantRefusal = true
 			}
 		}
-		if got := counterservice.ValidateBatchGetCounters(req); (len(got) > 0) != bad {
-			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
+		if got := counterservice.ValidateBatchGetCounters(req); (len(got) > 0) != wantRefusal {
+			t.Fatalf("%v: got the violations %v, want some: %v", req, got, wantRefusal)
 		}
 	})
 }
 
-// A page token by heat lives at least an hour of log time, and then says that it is over.
+// TestHeatTokensExpire checks that a page token of a trending list is valid for at least an hour of
+// log time, and that the error says so when it is not valid any more.
 func TestHeatTokensExpire(t *testing.T) {
 	w := newWorld(t, withCounters, asleep)
 	w.publish(played("ann", "1"), played("ann", "2"))
 	w.publish(played("ann", "3"))
 	w.publish(played("ann", "4"))
+
+	// Move the second event to just before the end of the hour, and the third to just after it.
 	envelopes := w.envelopes(3)
-	for i, delay := range []events.Micros{0, counters.SessionLifetime - 60e6, counters.SessionLifetime + 60e6} {
+	const minute = 60e6
+	for i, delay := range []events.Micros{0, counters.SessionLifetime - minute, counters.SessionLifetime + minute} {
 		for j := range envelopes[i].Events {
 			envelopes[i].Events[j].Time += delay
 		}
 		envelopes[i].Cursor.LastTime += delay
 	}
+
 	if err := w.counters.Serving().Fold(envelopes[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -411,12 +519,15 @@ func TestHeatTokensExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := w.counters.Serving().Fold(envelopes[1:2]); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := w.trending(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
-		t.Error("within the hour: ", p, err)
+	rest, err := w.trending(&skeinv1.ListTrendingRequest{})(10, first.next, "")
+	if err != nil || len(rest.entries) != 1 {
+		t.Errorf("within the hour: got %v and the error %v, want one item", rest, err)
 	}
+
 	if err := w.counters.Serving().Fold(envelopes[2:]); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +535,8 @@ func TestHeatTokensExpire(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 }
 
-// A token demands the position of its page, and at_least that of a write.
+// TestCountersAtLeast checks that a page token demands the position of its page, and at_least that
+// of a write.
 func TestCountersAtLeast(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := w.publish(played("ann", "1"), played("ann", "2"))
@@ -432,6 +544,7 @@ func TestCountersAtLeast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	behind := w.replica(withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	_, err = behind.trending(&skeinv1.ListTrendingRequest{})(1, first.next, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
@@ -439,15 +552,18 @@ func TestCountersAtLeast(t *testing.T) {
 		Keys: []*skeinv1.CounterKey{countsOfItem("1")}, AtLeast: at,
 	}))
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+
 	behind.fold()
 	<-behind.countersReady
-	if p, err := behind.trending(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
-		t.Error(p, err)
+	rest, err := behind.trending(&skeinv1.ListTrendingRequest{})(10, first.next, "")
+	if err != nil || len(rest.entries) != 1 {
+		t.Errorf("after the replica has caught up: got %v and the error %v, want one item", rest, err)
 	}
 }
 
-// The health of CounterService is that of its store.
-func TestHealthOfCounters(t *testing.T) {
+// TestCounterServiceIsHealthyWithItsStore checks that the health of CounterService is that of its
+// store.
+func TestCounterServiceIsHealthyWithItsStore(t *testing.T) {
 	w := newWorld(t, withCounters)
 	w.wantHealth("with its store", map[string]healthv1.HealthCheckResponse_ServingStatus{connectv1.CounterServiceName: serving})
 	w.unfold()
