@@ -12,34 +12,37 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestDrainNode(t *testing.T) {
-	var drained []string
+func TestDrainNodeCallsTheOperator(t *testing.T) {
+	var calls []string
 	w := newWorld(t, func(o *worldOptions) {
-		o.Drain = func(_ context.Context, name string, on bool) error {
+		o.Drain = func(_ context.Context, name string, drain bool) error {
 			if name == "nobody" {
 				return &operator.Refusal{Cause: operator.ErrUnknownNode, Text: "only ann"}
 			}
-			drained = append(drained, fmt.Sprint(name, " ", on))
+			calls = append(calls, fmt.Sprint(name, " ", drain))
 			return nil
 		}
 	})
 	ask(w, w.admin.DrainNode, &skeinv1.DrainNodeRequest{Name: "node-1"})
 	ask(w, w.admin.DrainNode, &skeinv1.DrainNodeRequest{Name: "node-1", Undo: true})
-	if want := []string{"node-1 true", "node-1 false"}; !slices.Equal(drained, want) {
-		t.Errorf("%q, want %q", drained, want)
+	if want := []string{"node-1 true", "node-1 false"}; !slices.Equal(calls, want) {
+		t.Errorf("got the calls %q, want %q", calls, want)
 	}
-	drain := func(w *world, name string) error {
-		_, err := w.admin.DrainNode(t.Context(), connect.NewRequest(&skeinv1.DrainNodeRequest{Name: name}))
-		return err
-	}
-	wantError(t, drain(w, "a.b"), connect.CodeInvalidArgument, "INVALID_FIELD", "name")
-	err := drain(w, "nobody")
-	if wantError(t, err, connect.CodeNotFound, "UNKNOWN_NODE", ""); err.Error() != "not_found: only ann" {
-		t.Error(err)
-	}
+
+	t.Run("malformed name", func(t *testing.T) {
+		_, err := w.admin.DrainNode(t.Context(), connect.NewRequest(&skeinv1.DrainNodeRequest{Name: "a.b"}))
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "name")
+	})
+	t.Run("unknown node", func(t *testing.T) {
+		_, err := w.admin.DrainNode(t.Context(), connect.NewRequest(&skeinv1.DrainNodeRequest{Name: "nobody"}))
+		wantError(t, err, connect.CodeNotFound, "UNKNOWN_NODE", "")
+		if want := "not_found: only ann"; err != nil && err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	})
 }
 
-func TestDrainOutsideOfACluster(t *testing.T) {
+func TestDrainNodeIsRefusedOutsideOfACluster(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.admin.DrainNode(t.Context(), connect.NewRequest(&skeinv1.DrainNodeRequest{Name: "node-1"}))
 	wantError(t, err, connect.CodeFailedPrecondition, "OPERATION_REFUSED", "")

@@ -14,7 +14,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// archivedLog is an archive in memory.
+// archivedLog is an archive in memory, which begins with the first envelope of the log.
 type archivedLog []*events.Envelope
 
 func (a archivedLog) End() events.Cursor { return a[len(a)-1].Cursor }
@@ -22,7 +22,9 @@ func (a archivedLog) End() events.Cursor { return a[len(a)-1].Cursor }
 func (a archivedLog) Repeats(context.Context, uint32) ([]events.Repeat, error) { return nil, nil }
 
 func (a archivedLog) Read(_ context.Context, from events.Cursor, _ events.KindSet) (events.ArchiveReader, error) {
-	return &archivedReader{a[from.Seq:]}, nil // the archives of these tests have no holes
+	// The envelope at index n has the sequence number n+1, because the archives of these tests have
+	// no holes.
+	return &archivedReader{a[from.Seq:]}, nil
 }
 
 type archivedReader struct{ rest archivedLog }
@@ -38,8 +40,9 @@ func (r *archivedReader) Next(context.Context, int) ([]*events.Envelope, error) 
 
 func (*archivedReader) Close() {}
 
-// oldLog makes a log with one envelope for each event, and returns what a reader gets.
-func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
+// publishToNewLog makes a log with one envelope for each event, and returns the envelopes that a
+// reader of the log gets.
+func publishToNewLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 	t.Helper()
 	ctx := t.Context()
 	l, err := eventlog.Open(ctx, eventlog.Config{Ephemeral: true, MaxBytes: 1 << 30})
@@ -60,66 +63,92 @@ func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 			t.Fatal(err)
 		}
 	}
+
+	// The hub ends with Close. If it fails earlier, Next returns the error.
 	h := eventlog.NewHub(l, eventlog.HubOptions{})
 	defer h.Close()
-	go func() { _ = h.Run(ctx) }() // it ends with Close, and Next says what went wrong
-	s, err := h.Subscribe(l.Start())
+	go func() { _ = h.Run(ctx) }()
+	sub, err := h.Subscribe(l.Start())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	var all archivedLog
-	for len(all) < len(evs) {
-		envs, err := s.Next(ctx, 1<<20)
+	defer sub.Close()
+	var envelopes archivedLog
+	for len(envelopes) < len(evs) {
+		envs, err := sub.Next(ctx, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, envs...)
+		envelopes = append(envelopes, envs...)
 	}
-	return all
+	return envelopes
 }
 
-// Positions and page tokens of an earlier epoch are valid as far as the present epoch continues
-// that one. Others are refused.
+// TestPositionsOfAnEarlierEpochAreAccepted checks that positions and page tokens of an earlier
+// epoch are valid up to where the present epoch continues that one. Later ones are refused.
 func TestPositionsOfAnEarlierEpochAreAccepted(t *testing.T) {
-	all := oldLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
-	head := all[1].Cursor
+	// The log of epoch 1 has three envelopes. Epoch 2 continues it after the second, so the third
+	// is lost.
+	envelopes := publishToNewLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
+	head := envelopes[1].Cursor
 	logConfig := eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30, Existing: true}
-	if err := eventlog.Restore(t.Context(), logConfig, eventlog.RestoredState{
+	err := eventlog.Restore(t.Context(), logConfig, eventlog.RestoredState{
 		ID: head.Log, Epoch: 2, Predecessors: []eventlog.Predecessor{{Epoch: 1, Last: 2}}, Head: head,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t, func(o *worldOptions) { o.logConfig, o.past = logConfig, all[:2] })
-	before, lost := head.Position(), all[2].Cursor.Position()
-	at := w.publish(follow("eve", "bob"))
-	if p, err := events.ParsePosition(at); err != nil || p.Epoch != 2 || p.Seq != 3 {
-		t.Fatalf("published at %+v, %v", p, err)
-	}
-	if p, err := w.followers("bob", anyKind)(10, "", at); err != nil || len(p.entries) != 3 {
-		t.Errorf("in the new epoch: %+v %v", p, err)
-	}
-	p, err := w.followers("bob", anyKind)(10, "", before.String())
-	if err != nil || len(p.entries) != 3 || p.position != at {
-		t.Errorf("a position of the epoch before: %+v %v", p, err)
-	}
-	_, err = w.followers("bob", anyKind)(10, "", lost.String())
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
-
-	// A token as the epoch before gave it.
-	if p, err = w.followers("bob", anyKind)(2, "", ""); err != nil {
-		t.Fatal(err)
-	}
-	list := graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"})
-	token, err := w.server.views.Keys.Verify(p.next, list)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	token.Position = before
-	if p, err = w.followers("bob", anyKind)(2, w.server.views.Keys.Sign(token), ""); err != nil || len(p.entries) != 1 {
-		t.Errorf("a token of the epoch before: %+v %v", p, err)
+	w := newWorld(t, func(o *worldOptions) {
+		o.logConfig = logConfig
+		o.past = envelopes[:2]
+	})
+	continued := head.Position()
+	lost := envelopes[2].Cursor.Position()
+	at := w.publish(follow("eve", "bob"))
+	if p, err := events.ParsePosition(at); err != nil || p.Epoch != 2 || p.Seq != 3 {
+		t.Fatalf("published at %+v with the error %v, want epoch 2 and sequence number 3", p, err)
 	}
-	token.Position = lost
-	_, err = w.followers("bob", anyKind)(2, w.server.views.Keys.Sign(token), "")
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+	followersOfBob := w.followers("bob", anyKind)
+
+	for name, atLeast := range map[string]string{"position of the new epoch": at, "position that the new epoch continues": continued.String()} {
+		t.Run(name, func(t *testing.T) {
+			p, err := followersOfBob(10, "", atLeast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(p.entries) != 3 || p.position != at {
+				t.Errorf("got %+v, want three followers at %s", p, at)
+			}
+		})
+	}
+	t.Run("lost position", func(t *testing.T) {
+		_, err := followersOfBob(10, "", lost.String())
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
+	})
+
+	// Make page tokens as the earlier epoch signed them, from one of the new epoch.
+	firstPage, err := followersOfBob(2, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"})
+	token, err := w.server.views.Keys.Verify(firstPage.next, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("page token that the new epoch continues", func(t *testing.T) {
+		token.Position = continued
+		p, err := followersOfBob(2, w.server.views.Keys.Sign(token), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.entries) != 1 {
+			t.Errorf("got %+v, want one follower", p)
+		}
+	})
+	t.Run("page token of a lost position", func(t *testing.T) {
+		token.Position = lost
+		_, err := followersOfBob(2, w.server.views.Keys.Sign(token), "")
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+	})
 }

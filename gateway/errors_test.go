@@ -24,29 +24,32 @@ import (
 type details struct {
 	code   connect.Code
 	reason string
+	// fields are the fields of the request that are not valid.
 	fields []*errdetails.BadRequest_FieldViolation
-	retry  bool
-	info   *errdetails.ErrorInfo
+	// retry says that the error has a time after which to call again.
+	retry bool
+	info  *errdetails.ErrorInfo
 }
 
 func detailsOf(t testing.TB, err error) (d details) {
 	t.Helper()
-	var c *connect.Error
-	if !errors.As(err, &c) {
-		t.Fatalf("%v is no error of the service", err)
+	var connectErr *connect.Error
+	if !errors.As(err, &connectErr) {
+		t.Fatalf("got %v, want an error of the service", err)
 	}
-	d.code = c.Code()
-	for _, detail := range c.Details() {
-		v, err := detail.Value()
+	d.code = connectErr.Code()
+	for _, detail := range connectErr.Details() {
+		value, err := detail.Value()
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch v := v.(type) {
+		switch v := value.(type) {
 		case *errdetails.ErrorInfo:
 			if v.GetDomain() != "skein" {
-				t.Errorf("domain %q", v.GetDomain())
+				t.Errorf("got the domain %q, want skein", v.GetDomain())
 			}
-			d.reason, d.info = v.GetReason(), v
+			d.reason = v.GetReason()
+			d.info = v
 		case *errdetails.BadRequest:
 			d.fields = v.GetFieldViolations()
 		case *errdetails.RetryInfo:
@@ -56,20 +59,21 @@ func detailsOf(t testing.TB, err error) (d details) {
 	return d
 }
 
-// wantError demands the code, the reason and the first field at fault; empty means none.
+// wantError checks the code and the reason of an error, and the first field that is not valid. An
+// empty reason or field means that the error must have none.
 func wantError(t testing.TB, err error, code connect.Code, reason, field string) {
 	t.Helper()
 	if err == nil {
-		t.Errorf("no error, want %v %s %s", code, reason, field)
+		t.Errorf("got no error, want %v %q at %q", code, reason, field)
 		return
 	}
-	d := detailsOf(t, err)
-	got := ""
-	if len(d.fields) > 0 {
-		got = d.fields[0].GetField()
+	got := detailsOf(t, err)
+	gotField := ""
+	if len(got.fields) > 0 {
+		gotField = got.fields[0].GetField()
 	}
-	if d.code != code || d.reason != reason || got != field {
-		t.Errorf("%v: got %v %q at %q, want %v %q at %q", err, d.code, d.reason, got, code, reason, field)
+	if got.code != code || got.reason != reason || gotField != field {
+		t.Errorf("%v: got %v %q at %q, want %v %q at %q", err, got.code, got.reason, gotField, code, reason, field)
 	}
 }
 
@@ -103,31 +107,35 @@ func TestErrorsAreMappedToCodes(t *testing.T) {
 		{errors.New("a row that cannot be"), connect.CodeInternal, "", false},
 		{apierror.Invalid(apierror.InvalidField("a", "b")), connect.CodeInvalidArgument, "INVALID_FIELD", false},
 	} {
-		d := detailsOf(t, apierror.Of(fmt.Errorf("wrapped: %w", c.err)).ConnectError())
-		if d.code != c.code || d.reason != c.reason || d.retry != c.retry {
-			t.Errorf("%v: %+v", c.err, d)
+		got := detailsOf(t, apierror.Of(fmt.Errorf("wrapped: %w", c.err)).ConnectError())
+		if got.code != c.code || got.reason != c.reason || got.retry != c.retry {
+			t.Errorf("%v: got %v %q, retry %v; want %v %q, retry %v", c.err, got.code, got.reason, got.retry, c.code, c.reason, c.retry)
 		}
 	}
 }
 
-// The client does not see the text of an internal error.
+// TestInternalErrorsAreNotShown checks that a client does not get the text of an internal error,
+// which may have ids of users or keys of rows.
 func TestInternalErrorsAreNotShown(t *testing.T) {
 	err := apierror.Of(errors.New("key 0a0b of user ann")).ConnectError()
-	if got := err.Message(); got != "internal error: the log of the service says more" {
-		t.Error(got)
+	const want = "internal error: the log of the service says more"
+	if got := err.Message(); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// Every reason is sent by some error, and every kind of follow has a name.
-func TestEveryReasonIsUsed(t *testing.T) {
+// TestEveryFollowKindAndStoreStateHasAName checks that the tables that translate kinds of follows
+// and states of stores to the API have all of them.
+func TestEveryFollowKindAndStoreStateHasAName(t *testing.T) {
 	for k := graph.None; k <= graph.Excluded; k++ {
-		if (graphservice.FollowKinds[k] == skeinv1.FollowKind_FOLLOW_KIND_NONE) != (k == graph.None) {
-			t.Errorf("kind %d has no name", k)
+		isNone := graphservice.FollowKinds[k] == skeinv1.FollowKind_FOLLOW_KIND_NONE
+		if isNone != (k == graph.None) {
+			t.Errorf("kind %d: got %v, want NONE only for no follow", k, graphservice.FollowKinds[k])
 		}
 	}
 	for st := store.Starting; st <= store.Stopped; st++ {
 		if adminservice.ProjectionStates[st] == skeinv1.ProjectionState_PROJECTION_STATE_UNSPECIFIED {
-			t.Errorf("state %v has no name", st)
+			t.Errorf("state %v: got UNSPECIFIED, want a state of the API", st)
 		}
 	}
 }
