@@ -169,7 +169,7 @@ func (f *fold) foldEnvelope(env *events.Envelope) error {
 			return err
 		}
 	}
-	f.writeRejects(env.Rejects)
+	f.writeRejects(env)
 
 	// The envelope is complete.
 	if env.Seq() == f.progress.Seq {

@@ -115,15 +115,32 @@ func parseReject(row []byte) (r StoredReject, err error) {
 }
 
 // writeRejects keeps the malformed events of an envelope and counts them.
-func (f *fold) writeRejects(rejects []events.Reject) {
-	if len(rejects) == 0 {
+func (f *fold) writeRejects(env *events.Envelope) {
+	if len(env.Rejects) == 0 {
 		return
 	}
-	for _, r := range rejects {
+	for _, r := range env.Rejects {
 		f.rejects++
-		f.batch.SetRow(rejectKey(f.rejects), StoredReject{f.rejects, r}.encode())
+		f.batch.SetRow(rejectKey(f.rejects), StoredReject{f.rejects, withoutDeletedUsers(r, env)}.encode())
 	}
 	f.batch.SetRow(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
+}
+
+// withoutDeletedUsers returns a reject of an envelope without what identifies users whom a later
+// event of the same envelope deletes (I12). eraseRejects does not meet such a reject: the fold
+// writes the rejects of an envelope after its events, so that a crash inside of the envelope does
+// not make it count them twice.
+func withoutDeletedUsers(r events.Reject, env *events.Envelope) events.Reject {
+	if !env.Kinds.Has(events.UserDeleted) {
+		return r
+	}
+	for i := range env.Events {
+		ev := &env.Events[i]
+		if ev.Kind == events.UserDeleted && int(ev.Slot) > r.Slot {
+			r, _ = r.RedactUser(ev.User)
+		}
+	}
+	return r
 }
 
 // eraseRejects removes from all kept rejects what identifies a user who was deleted (I12).

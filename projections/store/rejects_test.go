@@ -78,3 +78,47 @@ func TestLastRejectsAreKept(t *testing.T) {
 		t.Errorf("got status with %d rejects, want %d", st.Rejects, n)
 	}
 }
+
+// TestDeletionErasesUserFromEarlierRejects checks that the deletion of a user removes the data of
+// all rejects before it that name the user, even in the envelope of the deletion. Rejects after it
+// are about a new user with the same id.
+func TestDeletionErasesUserFromEarlierRejects(t *testing.T) {
+	envs := storetest.Envelopes(
+		storetest.One(storetest.Follow("ann", "bob")),
+		[]events.Event{storetest.Follow("bob", "eve"), {Kind: events.UserDeleted, User: "ann"}, storetest.Follow("ann", "bob")},
+		storetest.One(storetest.Follow("ann", "eve")),
+	)
+	// The slots 1 and 3 of the second envelope are those of rejects.
+	envs[1].Events[1].Slot = 2
+	envs[1].Events[2].Slot = 4
+	for _, at := range []struct{ envelope, slot int }{{0, 1}, {1, 1}, {1, 3}, {2, 1}} {
+		reject := newReject(envs[at.envelope].Seq(), at.slot)
+		reject.Data = []byte("about ann")
+		reject.Rejection.Message = "ann must be good"
+		envs[at.envelope].Rejects = append(envs[at.envelope].Rejects, reject)
+	}
+
+	// With a small batch, the store commits inside of the envelopes, too.
+	for name, bounds := range map[string]store.Bounds{"one commit": {}, "many commits": {BatchBytes: 1}} {
+		t.Run(name, func(t *testing.T) {
+			s := storetest.OpenTally(t, store.Options{Bounds: bounds})
+			if err := s.Fold(envs); err != nil {
+				t.Fatal(err)
+			}
+			kept, _, err := s.Rejects(0, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			got := map[string]string{}
+			for _, r := range kept {
+				got[fmt.Sprintf("%d/%d", r.Seq, r.Slot)] = string(r.Data) + ": " + r.Rejection.Message
+			}
+			const whole = "about ann: ann must be good"
+			want := map[string]string{"1/1": ": ", "2/1": ": ", "2/3": whole, "3/1": whole}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("data and messages of the kept rejects (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -24,7 +24,12 @@ type erasedUser struct {
 
 // isDeletedBefore reports whether the deletion is before an event.
 func (u *erasedUser) isDeletedBefore(ev *events.Event) bool {
-	return ev.Seq > u.seq || ev.Seq == u.seq && ev.Slot > u.slot
+	return u.isDeletedBeforeSlot(ev.Seq, int(ev.Slot))
+}
+
+// isDeletedBeforeSlot reports whether the deletion is before what has this slot of an envelope.
+func (u *erasedUser) isDeletedBeforeSlot(seq uint64, slot int) bool {
+	return seq > u.seq || seq == u.seq && slot > int(u.slot)
 }
 
 // scrubber replaces the ids of users by their pseudonyms in all events up to and including the
@@ -157,8 +162,8 @@ func (s *scrubber) addPartitions(ev *events.Event) {
 func (s *scrubber) scrubReject(r *events.Reject) (changed *events.Reject, keep bool) {
 	changed = r
 	for _, u := range s.users {
-		if r.Seq >= u.seq {
-			continue
+		if u.isDeletedBeforeSlot(r.Seq, r.Slot) {
+			continue // it is about a new user
 		}
 		if without, named := changed.RedactUser(u.id); named {
 			changed = &without

@@ -309,6 +309,31 @@ func TestScrubbedWorldFoldsAlike(t *testing.T) {
 	}
 }
 
+// TestRejectsBesideDeletionAreScrubbedAsFolded checks the same with rejects in the envelope of the
+// deletion. Those before the deletion are about the erased user, and those after it are about a new
+// user with the same id.
+func TestRejectsBesideDeletionAreScrubbedAsFolded(t *testing.T) {
+	const user = "somebody-to-be-erased"
+	w := memlog.NewWorld(1, 10)
+	envs := w.Envelopes(20)
+	deletion := w.Envelope(events.Event{Kind: events.UserDeleted, User: user})
+	deletion.Events[0].Slot = 1
+	for _, slot := range []int{0, 2} {
+		deletion.Rejects = append(deletion.Rejects, events.Reject{Seq: deletion.Seq(), Slot: slot, Data: []byte("about " + user)})
+	}
+	envs = append(envs, deletion)
+	checkFoldsAlike(t, smallSettings(), envs, worldSeed(1), user)
+
+	scrubbed := scrubEnvelopes(envs, newScrubberOf(envs, smallSettings(), user))
+	var got []string
+	for _, reject := range scrubbed[len(scrubbed)-1].Rejects {
+		got = append(got, string(reject.Data))
+	}
+	if diff := cmp.Diff([]string{"", "about " + user}, got); diff != "" {
+		t.Errorf("data of the scrubbed rejects (-want +got):\n%s", diff)
+	}
+}
+
 // worldSeed describes the log of a world by its seed.
 type worldSeed uint64
 
