@@ -111,8 +111,9 @@ func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 }
 
 // DeletePrevious deletes the previous generation, so that there is no rollback, and the prepared
-// generation. It does nothing if there are none. It fails with [ErrBuilding] if a next generation
-// is open or being built.
+// generation. When it returns nil, the serving generation is the only one that is left, even after a
+// power cut. It fails with [ErrBuilding] if a next generation is open or being built. After another
+// error, some of the files may be left; another call removes them.
 func (l *Live) DeletePrevious(ctx context.Context) error {
 	if err := l.lockForNext(ctx); err != nil {
 		return err
@@ -121,16 +122,24 @@ func (l *Live) DeletePrevious(ctx context.Context) error {
 	if err := l.removePrepared(); err != nil {
 		return err
 	}
+	if l.unreadableFile {
+		return l.serving.Load().err // nothing says which generation must stay
+	}
+
 	g := *l.generations.Load()
-	if g.Previous == 0 {
-		return nil
+	if g.Previous != 0 {
+		g.Previous = 0
+		if err := l.writeGenerations(g); err != nil {
+			return err
+		}
 	}
-	g.Previous = 0
-	if err := l.writeGenerations(g); err != nil {
-		return err
+
+	// Remove the files even if no generation is the previous one: an earlier call may have failed to
+	// remove them. Keep no generation that was prepared: it has rows of users who are erased.
+	if err := l.removeUnnamed(g, false, nil); err != nil {
+		return fmt.Errorf("delete the previous generation of %s: %w", l.name, err)
 	}
-	l.removeStale(g, false)
-	return nil
+	return disk.SyncDir(l.opts.FS, l.dir)
 }
 
 // lockForNext locks mu for a caller that begins a next generation or removes the previous one. It

@@ -278,15 +278,22 @@ func (l *Live) removeLeftovers(found bool) {
 }
 
 // removeStale removes the generations that g does not name and, if shadows is set, temporary
-// directories. It keeps a prepared generation. It only logs errors.
+// directories. It keeps a generation that a later start may make live. It only logs errors, because
+// the next call removes what is left.
 func (l *Live) removeStale(g disk.Generations, shadows bool) {
-	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, shadows)
-	if err != nil {
+	if err := l.removeUnnamed(g, shadows, l.mayBeInstalled); err != nil {
 		l.logger().Warn("what is no longer needed cannot be removed", "error", err)
 	}
+}
+
+// removeUnnamed is [disk.RemoveStale] for the directory of the projection. It logs what it has
+// removed.
+func (l *Live) removeUnnamed(g disk.Generations, shadows bool, keep func(dir string) bool) error {
+	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, shadows, keep)
 	if len(removed) > 0 {
 		l.logger().Info("removed what is no longer needed", "directories", removed)
 	}
+	return err
 }
 
 func (l *Live) logger() *slog.Logger { return l.opts.Logger.With("projection", l.name) }

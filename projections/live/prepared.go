@@ -170,6 +170,19 @@ func (l *Live) isUsable(dir string) bool {
 	return found && p.Fingerprint == fingerprint.String() && isFrom(p, l.opts.Log, l.opts.Epoch)
 }
 
+// mayBeInstalled reports whether a directory has a prepared generation of the present epoch of this
+// log, which a program with another fold may make live at its start: a crash has kept that program
+// from naming the generation in the file of generations. Any program may be started next, so the
+// fingerprint does not matter.
+func (l *Live) mayBeInstalled(dir string) bool {
+	p, found, err := disk.ReadPrepared(l.opts.FS, dir)
+	if err != nil {
+		return true // it may be of a later version of the program
+	}
+	isLogKnown := l.opts.Log != events.LogID{}
+	return found && (!isLogKnown || isFrom(p, l.opts.Log, l.opts.Epoch))
+}
+
 // Replacement describes the generation that an Open without ReadOnly would make live in place of
 // the outdated one. It is empty if there is none, or if the live generation is not outdated.
 func (l *Live) Replacement() string {

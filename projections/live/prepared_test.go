@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/internal/disk"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
@@ -241,6 +242,44 @@ func TestErasureRemovesPreparedGeneration(t *testing.T) {
 	}
 	if got := listDirectories(fs); got != "000001" {
 		t.Errorf("got the directories %s, want generation 1 only", got)
+	}
+}
+
+// TestErasureRemovesPreparedGenerationThatCrashLeft checks that DeletePrevious also removes a
+// prepared generation that a crash has kept from being named as the live one. Before that, a start
+// keeps the generation for a program with the other fold, unless it is of an earlier epoch.
+func TestErasureRemovesPreparedGenerationThatCrashLeft(t *testing.T) {
+	envs := tally.History(14, 20)
+	fs := vfs.NewMem()
+	closeLive(t, openLive(t, foldOptions(fs, oldFold)))
+	leavePrepared := func() {
+		t.Helper()
+		p := prepareNewFold(t, fs, envs, nil)
+		err := errors.Join(disk.WriteGenerations(fs, "data/tally", disk.Generations{Live: 1}), fs.Rename(p.Dir(), "data/tally/000002"))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	leavePrepared()
+	l := openLive(t, foldOptions(fs, oldFold))
+	if got := listDirectories(fs); got != "000001 000002 GENERATIONS prepared" {
+		t.Errorf("after a start: got the directories %s, want generation 2, too", got)
+	}
+	if err := l.DeletePrevious(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := listDirectories(fs); got != "000001 GENERATIONS" {
+		t.Errorf("after DeletePrevious: got the directories %s, want generation 1 only", got)
+	}
+	closeLive(t, l)
+
+	leavePrepared()
+	o := foldOptions(fs, oldFold)
+	o.Epoch++
+	openLive(t, o)
+	if got := listDirectories(fs); strings.Contains(got, "000002") {
+		t.Errorf("after a start in the next epoch: got the directories %s, want no generation 2", got)
 	}
 }
 

@@ -107,11 +107,15 @@ func ListGenerations(fs FS, dir string) (found []uint32) {
 }
 
 // RemoveStale removes the directories of the generations that g does not name, and if shadows is
-// set, also temporary directories. It keeps a generation that was prepared and that a crash has
-// kept from being named. It returns the names that it has removed, and the joined errors of those
-// that it could not remove.
-func RemoveStale(fs FS, dir string, g Generations, shadows bool) (removed []string, err error) {
-	names, _ := fs.List(dir)
+// set, also temporary directories. It keeps those directories for which keep returns true; a nil
+// keep keeps none. It returns the names that it has removed, and the joined errors of those that it
+// could not remove.
+func RemoveStale(fs FS, dir string, g Generations, shadows bool, keep func(dir string) bool) (removed []string, err error) {
+	names, err := fs.List(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	err = nil // without the directory there is nothing to remove
 	slices.Sort(names)
 	for _, name := range names {
 		n, parseErr := strconv.ParseUint(name, 10, 32)
@@ -120,11 +124,12 @@ func RemoveStale(fs FS, dir string, g Generations, shadows bool) (removed []stri
 		if !isStale && (!shadows || !isShadow) {
 			continue
 		}
-		if _, isPrepared, _ := ReadPrepared(fs, fs.PathJoin(dir, name)); isPrepared {
+		path := fs.PathJoin(dir, name)
+		if keep != nil && keep(path) {
 			continue
 		}
-		if removeErr := fs.RemoveAll(fs.PathJoin(dir, name)); removeErr != nil {
-			err = errors.Join(err, removeErr)
+		if removeErr := fs.RemoveAll(path); removeErr != nil {
+			err = errors.Join(err, fmt.Errorf("remove %s: %w", path, removeErr))
 			continue
 		}
 		removed = append(removed, name)

@@ -81,7 +81,8 @@ func TestHighestGenerationIsLiveWithoutFile(t *testing.T) {
 }
 
 // TestRemoveStaleKeepsGenerationsInUse checks that RemoveStale removes other generations than the
-// live and the previous one or, if it is told to, temporary directories.
+// live and the previous one and, if it is told to, temporary directories. It keeps what its caller
+// keeps.
 func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	fs := vfs.NewMem()
 	for _, name := range []string{"000001", "000002", "000003", "000004", "shadow-000003", "other"} {
@@ -91,11 +92,16 @@ func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	}
 
 	g := Generations{Live: 3, Previous: 2}
-	if removed, err := RemoveStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
-		t.Errorf("got removed %v, error %v, want generations 1 and 4", removed, err)
+	isFourth := func(dir string) bool { return fs.PathBase(dir) == "000004" }
+	if removed, err := RemoveStale(fs, "p", g, false, isFourth); err != nil || !slices.Equal(removed, []string{"000001"}) {
+		t.Errorf("got removed %v, error %v, want generation 1", removed, err)
 	}
-	if removed, err := RemoveStale(fs, "p", g, true); err != nil || !slices.Equal(removed, []string{"shadow-000003"}) {
-		t.Errorf("got removed %v, error %v, want the temporary directory", removed, err)
+	want := []string{"000004", "shadow-000003"}
+	if removed, err := RemoveStale(fs, "p", g, true, nil); err != nil || !slices.Equal(removed, want) {
+		t.Errorf("got removed %v, error %v, want %v", removed, err, want)
+	}
+	if removed, err := RemoveStale(fs, "none", g, true, nil); err != nil || len(removed) > 0 {
+		t.Errorf("a directory that does not exist: got removed %v, error %v, want nothing", removed, err)
 	}
 
 	left, _ := fs.List("p")
