@@ -329,7 +329,8 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 }
 
 // An erasure also removes the id from leftovers: stores that were being built, objects that nothing
-// names, files that were being written, and copies of stores.
+// names, files that were being written, copies of stores, and stores of projections that the
+// process does not have.
 func TestErasureRemovesLeftoverFiles(t *testing.T) {
 	s := startService(t, prepareDir(t))
 
@@ -353,6 +354,8 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 		"stores/shadow-snapshots/inbox/000007.sst",
 		"stores/inbox/shadow-next/000007.sst",
 		"stores/inbox/shadow-next.parts/events",
+		"stores/of-another-version/000003/000007.sst",
+		"stores/of-the-next-version/prepared/of-the-next-version/000001/000007.sst",
 	} {
 		name = filepath.Join(s.dir, filepath.FromSlash(name))
 		err := errors.Join(

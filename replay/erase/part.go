@@ -423,7 +423,8 @@ func (p *Part) partitionsToBuild() map[string]events.Partitions {
 // rebuildStores makes new generations of stores, which share no file with the present ones, and
 // deletes the previous generations: tables and manifests of old generations still contain the keys
 // of deleted rows. It builds the given partitions of each projection from the log; those of a
-// projection that partitions lacks are all built. It returns one line for each store.
+// projection that partitions lacks are all built. It also removes stores of other projections. It
+// returns one line for each store.
 func rebuildStores(
 	ctx context.Context, stores []*live.Live, partitions map[string]events.Partitions, subscribe rebuild.SubscribeFunc, o rebuild.Options,
 ) (lines []string, err error) {
@@ -440,6 +441,14 @@ func rebuildStores(
 			return lines, fmt.Errorf("build %s anew: %w", s.Name(), err)
 		}
 		lines = append(lines, s.Name()+": "+report)
+	}
+
+	removed, err := live.RemoveUnserved(stores)
+	if err != nil {
+		return lines, fmt.Errorf("remove the stores of projections that this process does not have: %w", err)
+	}
+	for _, name := range removed {
+		lines = append(lines, name+": its store was removed, since this process does not have the projection")
 	}
 	return lines, nil
 }

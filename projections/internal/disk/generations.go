@@ -92,14 +92,21 @@ func WriteGenerations(fs FS, dir string, g Generations) error {
 	return SyncDir(fs, dir)
 }
 
+// GenerationNumber returns the number of a generation whose directory has this name. ok is false if
+// this is not the name of the directory of a generation.
+func GenerationNumber(name string) (n uint32, ok bool) {
+	parsed, err := strconv.ParseUint(name, 10, 32)
+	return uint32(parsed), err == nil && len(name) >= 6
+}
+
 // ListGenerations returns the sorted numbers of the generations that have a directory.
 func ListGenerations(fs FS, dir string) (found []uint32) {
 	// A directory that cannot be listed counts as empty. Opening the store in it will return the
 	// error.
 	names, _ := fs.List(dir)
 	for _, name := range names {
-		if n, err := strconv.ParseUint(name, 10, 32); err == nil && len(name) >= 6 {
-			found = append(found, uint32(n))
+		if n, ok := GenerationNumber(name); ok {
+			found = append(found, n)
 		}
 	}
 	slices.Sort(found)
@@ -118,8 +125,8 @@ func RemoveStale(fs FS, dir string, g Generations, shadows bool, keep func(dir s
 	err = nil // without the directory there is nothing to remove
 	slices.Sort(names)
 	for _, name := range names {
-		n, parseErr := strconv.ParseUint(name, 10, 32)
-		isStale := parseErr == nil && len(name) >= 6 && !g.has(uint32(n))
+		n, isGeneration := GenerationNumber(name)
+		isStale := isGeneration && !g.has(n)
 		isShadow := strings.HasPrefix(name, ShadowPrefix)
 		if !isStale && (!shadows || !isShadow) {
 			continue
