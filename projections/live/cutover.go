@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skein-feed/skein/projections"
@@ -16,6 +17,10 @@ import (
 // generation while it waits until the next generation shows as much. Queries are answered during
 // that time, but nothing new becomes visible. CutOver repeats an attempt that takes longer.
 const maxHold = 20 * time.Millisecond
+
+// nextDir is the directory in which BuildNext has a store made. Makers have other directories whose
+// names begin so.
+const nextDir = disk.ShadowPrefix + "next"
 
 // errNotNext means that a store is not the next generation, for example because CloseNext has
 // closed it.
@@ -38,7 +43,7 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 
 	// Call build without mu, because build takes long. As long as the field building is set,
 	// checkNoNextLocked refuses every other caller that wants to begin a next generation.
-	scratch := o.FS.PathJoin(l.dir, disk.ShadowPrefix+"next")
+	scratch := o.FS.PathJoin(l.dir, nextDir)
 	if err = o.FS.RemoveAll(scratch); err == nil {
 		err = build(scratch)
 	}
@@ -110,10 +115,12 @@ func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	return l.openNextLocked(o)
 }
 
-// DeletePrevious deletes the previous generation, so that there is no rollback, and the prepared
-// generation. When it returns nil, the serving generation is the only one that is left, even after a
-// power cut. It fails with [ErrBuilding] if a next generation is open or being built. After another
-// error, some of the files may be left; another call removes them.
+// DeletePrevious deletes the previous generation, so that there is no rollback, the prepared
+// generation, and copies of generations that failed calls have left. When it returns nil, the
+// serving generation is the only one that is left, even after a power cut, except for copies that
+// [Live.ExportPartitions] is exporting. DeletePrevious fails with [ErrBuilding] if a next
+// generation is open or being built. After another error, some of the files may be left; another
+// call removes them.
 func (l *Live) DeletePrevious(ctx context.Context) error {
 	if err := l.lockForNext(ctx); err != nil {
 		return err
@@ -134,9 +141,17 @@ func (l *Live) DeletePrevious(ctx context.Context) error {
 		}
 	}
 
-	// Remove the files even if no generation is the previous one: an earlier call may have failed to
-	// remove them. Keep no generation that was prepared: it has rows of users who are erased.
-	if err := l.removeUnnamed(g, false, nil); err != nil {
+	// Remove the files even if no generation is the previous one: an earlier call may have failed
+	// to remove them. Keep no generation that was prepared: it has rows of users who are erased. Of
+	// the temporary directories, remove only those of this Live that are not in use. No next
+	// generation is being built now.
+	isInUse := func(dir string) bool {
+		name := l.opts.FS.PathBase(dir)
+		isOfOthers := strings.HasPrefix(name, disk.ShadowPrefix) &&
+			!strings.HasPrefix(name, exportPrefix) && !strings.HasPrefix(name, nextDir)
+		return isOfOthers || l.exportDirs[dir]
+	}
+	if err := l.removeUnnamed(g, true, isInUse); err != nil {
 		return fmt.Errorf("delete the previous generation of %s: %w", l.name, err)
 	}
 	return disk.SyncDir(l.opts.FS, l.dir)

@@ -76,8 +76,6 @@ type Live struct {
 	// is open. Both change only under mu.
 	building atomic.Bool
 	next     atomic.Pointer[store.Store]
-	// exportCount numbers the copies of ExportPartitions, whose directories need different names.
-	exportCount atomic.Int64
 
 	// mu guards the following fields.
 	mu sync.Mutex
@@ -86,7 +84,11 @@ type Live struct {
 	// retired is closed when the generation that served before the last cut-over is closed. It is
 	// nil before the first cut-over.
 	retired chan struct{}
-	closed  bool
+	// exportCount numbers the copies of ExportPartitions, whose directories need different names.
+	// exportDirs has the directories of those that are under way.
+	exportCount int
+	exportDirs  map[string]bool
+	closed      bool
 
 	// closeCtx ends when Close is called.
 	closeCtx       context.Context //nolint:containedctx // no call passes it in: it spans the time from Open to Close
@@ -167,6 +169,7 @@ func Open(o Options) (*Live, error) {
 	l.closeCtx, l.cancelCloseCtx = context.WithCancel(context.Background())
 	l.states.changed = make(chan struct{})
 	l.states.reports = map[uint32]stateReport{}
+	l.exportDirs = map[string]bool{}
 
 	g, found, err := disk.ReadGenerations(o.FS, l.dir)
 	if err == nil {

@@ -11,6 +11,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
+// exportPrefix begins the names of the directories of copies that are exported.
+const exportPrefix = disk.ShadowPrefix + "given-"
+
 // FoldHash returns a hash of everything that rows depend on, except the log and the set of
 // partitions. It is the hash of a fingerprint for all partitions. Two processes can exchange rows
 // if it is the same in both.
@@ -36,8 +39,17 @@ func (l *Live) ExportPartitions(
 	// Export from a copy, whose position does not change. If the process dies, the next Open
 	// removes the directory because of its prefix.
 	fs := l.opts.FS
-	dir := fs.PathJoin(l.dir, fmt.Sprint(disk.ShadowPrefix, "given-", l.exportCount.Add(1)))
-	defer func() { err = errors.Join(err, fs.RemoveAll(dir)) }()
+	l.mu.Lock()
+	l.exportCount++
+	dir := fs.PathJoin(l.dir, fmt.Sprint(exportPrefix, l.exportCount))
+	l.exportDirs[dir] = true
+	l.mu.Unlock()
+	defer func() {
+		err = errors.Join(err, fs.RemoveAll(dir))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.exportDirs, dir)
+	}()
 	if _, err := s.Checkpoint(ctx, dir); err != nil {
 		return err
 	}
