@@ -115,6 +115,8 @@ type Auditor struct {
 	// mu guards the fields below, except repairStore.
 	mu     sync.Mutex
 	status Status
+	// verification is the verification or repair that is under way, or nil.
+	verification *verification
 	// queue has the written entities that wait for their check, oldest first.
 	queue []Entity
 	// queued has the entities of queue, to queue each only once.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/replay"
@@ -101,6 +104,53 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 		}
 		if len(s.NoDisk) > 0 {
 			t.Errorf("with enough disk: got no disk for %v, expected that it is empty", s.NoDisk)
+		}
+
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("verifyAll returned %v, expected %v", err, context.Canceled)
+		}
+	})
+}
+
+// EndVerification ends the verification that is under way, and leaves no shadow that was made
+// before. Then the auditor verifies the next projection.
+func TestEndedVerificationLeavesNoShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		fs := vfs.NewMem()
+		a := NewAuditor(Config{
+			All:    map[string]Store{"counters": nil, "graph": nil},
+			Shadow: func(name string) verify.Options { return verify.Options{FS: fs, Dir: "shadow-of-" + name} },
+		})
+		begun := make(chan string)
+		a.repairStore = func(ctx context.Context, _ verify.Store, o verify.Options) (*verify.Report, error) {
+			// Like a shadow that cannot be removed at its end.
+			if err := fs.MkdirAll(o.Dir, 0o700); err != nil {
+				return nil, err
+			}
+			begun <- o.Dir
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		if err := fs.MkdirAll("shadow-of-graph.parts", 0o700); err != nil {
+			t.Fatal(err)
+		}
+
+		ended := make(chan error)
+		go func() { ended <- a.verifyAll(ctx) }()
+		if dir := <-begun; dir != "shadow-of-counters" {
+			t.Errorf("the first verification: got the shadow %s, expected that of counters", dir)
+		}
+		if err := a.EndVerification(ctx); err != nil {
+			t.Errorf("EndVerification: got %v, expected no error", err)
+		}
+		if dir := <-begun; dir != "shadow-of-graph" {
+			t.Errorf("the second verification: got the shadow %s, expected that of graph", dir)
+		}
+		names, err := fs.List("")
+		if err != nil || !slices.Equal(names, []string{"shadow-of-graph"}) {
+			t.Errorf("got the directories %v, %v, expected only the shadow of the second verification", names, err)
 		}
 
 		cancel()

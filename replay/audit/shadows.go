@@ -3,8 +3,11 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/replay"
 )
@@ -56,6 +59,8 @@ func (a *Auditor) verifyUntilRequest(ctx context.Context, name string) (request 
 			ended <- err
 			return
 		case err == nil:
+		case errors.Is(err, errVerificationEnded):
+			// The projection is verified again when its turn comes.
 		case errors.Is(err, replay.ErrDisk):
 			// updateNoDisk has logged it. Other projections may be smaller, so continue with them.
 		case isStoreUnavailable(err):
@@ -92,7 +97,12 @@ func (a *Auditor) verifyAndRepair(ctx context.Context, name string, share float6
 	o.Pace.Share = share
 	o.Logger = a.cfg.Logger
 
+	ctx, end := a.beginVerification(ctx, name)
 	r, err := a.repairStore(ctx, store, o)
+	end()
+	if err != nil && errors.Is(context.Cause(ctx), errVerificationEnded) {
+		err = fmt.Errorf("%w: %w", errVerificationEnded, err)
+	}
 	a.updateNoDisk(name, err)
 	if r == nil {
 		return err
@@ -112,6 +122,69 @@ func (a *Auditor) verifyAndRepair(ctx context.Context, name string, share float6
 	})
 	a.notifyObserver()
 	return err
+}
+
+// errVerificationEnded means that EndVerification has ended a verification.
+var errVerificationEnded = errors.New("audit: the verification was ended, because the log was scrubbed")
+
+// verification is a verification or repair that is under way.
+type verification struct {
+	projection string
+	cancel     context.CancelCauseFunc
+	// ended is closed when the shadow is closed.
+	ended chan struct{}
+}
+
+// beginVerification makes the verification of a projection one that EndVerification can end. The
+// caller must call end when it has closed the shadow.
+func (a *Auditor) beginVerification(ctx context.Context, projection string) (_ context.Context, end func()) {
+	v := &verification{projection: projection, ended: make(chan struct{})}
+	ctx, v.cancel = context.WithCancelCause(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.verification = v
+	return ctx, func() {
+		a.mu.Lock()
+		a.verification = nil
+		a.mu.Unlock()
+		close(v.ended)
+		v.cancel(nil)
+	}
+}
+
+// EndVerification ends the verification that is under way, and removes all shadows that the auditor
+// has made so far. After an erasure these may still have the user. The auditor continues with
+// shadows that it makes from the log as it is now.
+func (a *Auditor) EndVerification(ctx context.Context) error {
+	a.mu.Lock()
+	v := a.verification
+	a.mu.Unlock()
+	if v != nil {
+		v.cancel(errVerificationEnded)
+		select {
+		case <-v.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+
+	// Remove also what a verification could not remove at its end. While mu is held, no other one
+	// begins; the one that has begun since is of the present log.
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for name := range a.cfg.All {
+		if a.verification != nil && a.verification.projection == name {
+			continue
+		}
+		o := a.cfg.Shadow(name)
+		fs := o.FS
+		if fs == nil {
+			fs = vfs.Default
+		}
+		errs = append(errs, fs.RemoveAll(o.Dir), fs.RemoveAll(o.Dir+".parts"))
+	}
+	return errors.Join(errs...)
 }
 
 // updateNoDisk records whether there was enough free disk for a shadow. err is the error of the

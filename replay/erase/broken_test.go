@@ -354,6 +354,7 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 		"stores/shadow-snapshots/inbox/000007.sst",
 		"stores/inbox/shadow-next/000007.sst",
 		"stores/inbox/shadow-next.parts/events",
+		"stores/inbox/shadow-audit/000007.sst",
 		"stores/of-another-version/000003/000007.sst",
 		"stores/of-the-next-version/prepared/of-the-next-version/000001/000007.sst",
 	} {
@@ -368,6 +369,14 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 		}
 	}
 
+	// An erasure does not succeed while the temporary store of an audit is there.
+	s.o.Part.RemoveTemporaryStores = func(context.Context) error { return errScheduled }
+	if _, err := Erase(t.Context(), s.o, erased, nil); !errors.Is(err, errScheduled) {
+		t.Errorf("the temporary stores cannot be removed: got %v, expected %v", err, errScheduled)
+	}
+	s.o.Part.RemoveTemporaryStores = func(context.Context) error {
+		return os.RemoveAll(filepath.Join(s.dir, "stores", "inbox", "shadow-audit"))
+	}
 	mustErase(t, s)
 }
 

@@ -435,10 +435,13 @@ func (o *Options) rebuildOwnStores(ctx context.Context, r *Report, p *replay.Pro
 		partitions = o.Part.partitionsToBuild()
 	}
 	r.Rebuilt, err = rebuildStores(ctx, o.Stores, partitions, o.Subscribe, options)
-	if err == nil && o.Part != nil {
-		err = o.Part.recordRebuilt(r.Epoch)
+	if err != nil || o.Part == nil {
+		return err
 	}
-	return err
+	if err := o.Part.removeTemporaryStores(ctx); err != nil {
+		return err
+	}
+	return o.Part.recordRebuilt(r.Epoch)
 }
 
 // removeUnfinishedFiles removes the files that interrupted uploads have left in the buckets. began

@@ -51,6 +51,10 @@ type Part struct {
 	// Snapshots contains the snapshots of the stores. Their scheduler calls [Part.ErasureState].
 	// nil means that there are none.
 	Snapshots bucket.Bucket
+	// RemoveTemporaryStores removes the stores that verifications and snapshots have made of the
+	// log as it was before it was scrubbed, and ends what still uses them. nil means that there are
+	// none.
+	RemoveTemporaryStores func(ctx context.Context) error
 
 	// path is the path of the file with the marker.
 	path string
@@ -391,6 +395,9 @@ func (p *Part) RebuildIfErased(ctx context.Context, subscribe rebuild.SubscribeF
 	if err != nil {
 		return report, err
 	}
+	if err := p.removeTemporaryStores(ctx); err != nil {
+		return report, err
+	}
 
 	// Remove the snapshots before the rebuild is recorded: a crash in between repeats both.
 	if p.Snapshots != nil {
@@ -406,6 +413,17 @@ func (p *Part) RebuildIfErased(ctx context.Context, subscribe rebuild.SubscribeF
 		}
 	}
 	return report, p.recordRebuilt(epoch)
+}
+
+// removeTemporaryStores calls RemoveTemporaryStores.
+func (p *Part) removeTemporaryStores(ctx context.Context) error {
+	if p.RemoveTemporaryStores == nil {
+		return nil
+	}
+	if err := p.RemoveTemporaryStores(ctx); err != nil {
+		return fmt.Errorf("remove temporary stores: %w", err)
+	}
+	return nil
 }
 
 // partitionsToBuild returns, by projection, the partitions that must be built from the log after

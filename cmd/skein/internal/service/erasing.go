@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -102,6 +103,26 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 	}
 	// Reports and errors of earlier operations may name the user.
 	return strings.Join(lines, "\n"), s.Operations.RemoveTexts()
+}
+
+// removeTemporaryStores removes what verifications and snapshots have made of the log before it was
+// scrubbed. It is called during an erasure, which excludes all other operations, so no requested
+// verification runs.
+func (s *Service) removeTemporaryStores(ctx context.Context) error {
+	var errs []error
+	if s.Auditor != nil {
+		errs = append(errs, s.Auditor.EndVerification(ctx))
+	}
+	for _, projection := range s.Stores {
+		dir := filepath.Join(s.dir, StoresDir, projection.Name(), verifyDirName)
+		errs = append(errs, os.RemoveAll(dir), os.RemoveAll(dir+".parts"))
+	}
+	// With snapshots, the one that is taken at the end of the erasure removes the copies of an
+	// earlier one.
+	if s.snapshots == nil {
+		errs = append(errs, os.RemoveAll(s.snapshotScratch()))
+	}
+	return errors.Join(errs...)
 }
 
 // awaitOperation waits until an operation ends, and returns it.

@@ -122,7 +122,7 @@ func (s *Service) openMaintenance(config *node.Config) (err error) {
 		o := snapshot.Options{
 			Bucket:   s.options.Snapshots,
 			Stores:   s.servingStores,
-			Scratch:  filepath.Join(s.dir, StoresDir, "shadow-snapshots"),
+			Scratch:  s.snapshotScratch(),
 			Every:    s.options.SnapshotEvery,
 			Keep:     s.options.SnapshotKeep,
 			CheckLog: s.checkNoHole,
@@ -156,6 +156,11 @@ func (s *Service) openMaintenance(config *node.Config) (err error) {
 		})
 	}
 	return nil
+}
+
+// snapshotScratch returns the directory of the copies of which a snapshot is made.
+func (s *Service) snapshotScratch() string {
+	return filepath.Join(s.dir, StoresDir, "shadow-snapshots")
 }
 
 // flushedCursors returns the cursors from which the stores would continue after a crash. The stream

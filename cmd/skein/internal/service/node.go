@@ -16,7 +16,9 @@ import (
 // openNode opens the part of the process in erasures, and joins the cluster if the process is a
 // node.
 func (s *Service) openNode(ctx context.Context, c *node.Config, registry prometheus.Registerer) (err error) {
-	s.erasure = &erase.Part{Log: s.log, Archive: s.archive, Stores: s.Stores, Snapshots: s.snapshotBucket}
+	s.erasure = &erase.Part{
+		Log: s.log, Archive: s.archive, Stores: s.Stores, Snapshots: s.snapshotBucket, RemoveTemporaryStores: s.removeTemporaryStores,
+	}
 	if c == nil {
 		return s.erasure.OpenAlone(s.dir)
 	}

@@ -320,7 +320,7 @@ func (s *Service) prepareComparison(
 		var errs error
 		for i, projection := range targets {
 			p.SetUnestimatedPhasesFollow(i < len(targets)-1)
-			o := s.shadowOptions(projection.Name(), "shadow-verify")
+			o := s.shadowOptions(projection.Name(), verifyDirName)
 			o.Pace = replay.Pace{Share: req.Share}
 			o.Progress = p
 			if len(req.Partitions) > 0 {
@@ -353,6 +353,9 @@ func (s *Service) prepareComparison(
 		return strings.Join(reports, "\n"), errs
 	}, nil
 }
+
+// verifyDirName is the name of the directory of the shadow of a requested verification.
+const verifyDirName = "shadow-verify"
 
 // shadowOptions returns the options for verifying a projection. A verification folds the log again
 // into a shadow, a temporary store in the directory dirName of the projection. Verifications that
