@@ -306,6 +306,42 @@ func TestLeftoversOfPutAreCleaned(t *testing.T) {
 	}
 }
 
+// TestCleanReturnsErrors checks that Clean fails if it cannot remove a temporary file, here because
+// it is a directory that is not empty. It removes the others. The bucket can be opened
+// nevertheless.
+func TestCleanReturnsErrors(t *testing.T) {
+	dir := t.TempDir()
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(dir, ".put-1", "below"), 0o700),
+		os.WriteFile(filepath.Join(dir, ".put-2"), nil, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bucket.NewDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleaner, ok := b.(bucket.Cleaner)
+	if !ok {
+		t.Fatalf("got a %T, want a Cleaner", b)
+	}
+
+	inAnHour := time.Now().Add(time.Hour)
+	if err := cleaner.Clean(inAnHour); err == nil {
+		t.Error("Clean with a file that cannot be removed: got no error, want one")
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".put-2")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the other temporary file: got %v, want that it is removed", err)
+	}
+	if err := os.Remove(filepath.Join(dir, ".put-1", "below")); err != nil {
+		t.Fatal(err)
+	}
+	if err := cleaner.Clean(inAnHour); err != nil {
+		t.Errorf("Clean when everything can be removed: got error %v, want none", err)
+	}
+}
+
 // TestOpenParsesTargets checks that Open accepts a directory, and rejects malformed targets without
 // showing their passwords.
 func TestOpenParsesTargets(t *testing.T) {

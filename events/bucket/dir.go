@@ -44,7 +44,8 @@ func NewDir(path string) (Bucket, error) {
 	}
 
 	d := &dir{path}
-	if err := d.Clean(time.Now().Add(-staleTempAge)); err != nil {
+	// Files that cannot be removed do not make the bucket unusable: this process may only read it.
+	if _, err := d.removeTemps(time.Now().Add(-staleTempAge)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -70,21 +71,37 @@ func CheckWritable(b Bucket) error {
 
 // Clean implements [Cleaner].
 func (d *dir) Clean(before time.Time) error {
+	left, err := d.removeTemps(before)
+	if err == nil {
+		err = left
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(d.path) // a power cut must not bring the files back
+	}
+	return err
+}
+
+// removeTemps removes the temporary files that were last written to before a time. left says which
+// of them it could not remove. err means that it could not list them.
+func (d *dir) removeTemps(before time.Time) (left, err error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return fmt.Errorf("bucket: %w", err)
+		return nil, fmt.Errorf("bucket: %w", err)
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), tempPrefix) {
 			continue
 		}
-		// Another process may remove the file at the same time, so errors do not matter.
 		info, err := e.Info()
 		if err == nil && info.ModTime().Before(before) {
-			os.Remove(filepath.Join(d.path, e.Name()))
+			err = os.Remove(filepath.Join(d.path, e.Name()))
+		}
+		// Another process may remove the file at the same time.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			left = errors.Join(left, fmt.Errorf("bucket: %w", err))
 		}
 	}
-	return nil
+	return left, nil
 }
 
 // Directory returns the path of a bucket in a directory. ok is false for other buckets.
