@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,18 +34,19 @@ const (
 	seenUnavailable = skeinv1.FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE
 )
 
-func pinNames(entries []*skeinv1.FeedEntry) (out []string) {
+// pinNames returns the pins of entries, as owner/board/pin.
+func pinNames(entries []*skeinv1.FeedEntry) (names []string) {
 	for _, e := range entries {
-		out = append(out, e.GetOwnerId()+"/"+e.GetBoardId()+"/"+e.GetPinId())
+		names = append(names, e.GetOwnerId()+"/"+e.GetBoardId()+"/"+e.GetPinId())
 	}
-	return out
+	return names
 }
 
 func played(user, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: user, ItemId: item}}}
 }
 
-// showing is a pin that shows another item than its own.
+// showing returns the event that creates a pin whose item has another id than the pin.
 func showing(owner, pin, item string) *skeinv1.Event {
 	ev := pinned(owner, "", pin)
 	ev.GetPinCreated().ItemId = item
@@ -59,13 +61,13 @@ func newerThan(token string) *skeinv1.ReadFeedRequest_NewerThan {
 	return &skeinv1.ReadFeedRequest_NewerThan{NewerThan: token}
 }
 
-// readFeed fails the test if the feed cannot be read.
+// readFeed reads a page of a feed and fails the test if the feed cannot be read.
 func (w *world) readFeed(req *skeinv1.ReadFeedRequest) *skeinv1.ReadFeedResponse {
 	w.t.Helper()
 	return ask(w, w.feed.ReadFeed, req)
 }
 
-// pins is the list of a user's pins, or of a board's, as any other list.
+// pins returns the lister for the pins of a user or a board.
 func (w *world) pins(req *skeinv1.ListPinsRequest) lister {
 	return list(w.feed.ListPins, func(size int32, token, at string) *skeinv1.ListPinsRequest {
 		return &skeinv1.ListPinsRequest{Target: req.GetTarget(), PageSize: size, PageToken: token, AtLeast: at}
@@ -74,36 +76,42 @@ func (w *world) pins(req *skeinv1.ListPinsRequest) lister {
 	})
 }
 
+// pinsOf returns a request for all pins of an owner.
 func pinsOf(owner string) *skeinv1.ListPinsRequest {
 	return &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: owner}}
 }
 
+// pinsOn returns a request for the pins on a board.
 func pinsOn(owner, id string) *skeinv1.ListPinsRequest {
 	return &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_Board{Board: board(owner, id)}}
 }
 
-// wholeFeed walks from a request to the end of the feed. Every page after the first may come from
-// another process.
-func wholeFeed(req *skeinv1.ReadFeedRequest, worlds ...*world) (got []string) {
+// wholeFeed reads all pages from a request to the end of the feed. If several worlds are given, they
+// answer the pages in turn.
+func wholeFeed(req *skeinv1.ReadFeedRequest, worlds ...*world) (names []string) {
 	t := worlds[0].t
 	t.Helper()
 	for page := 0; ; page++ {
 		res := worlds[page%len(worlds)].readFeed(req)
+
+		// Only a feed without any entry has an empty page.
 		if n := len(res.GetEntries()); n > int(req.GetPageSize()) || n == 0 && page > 0 {
-			t.Errorf("page %d of %d has %d entries", page, req.GetPageSize(), n)
+			t.Errorf("page %d: got %d entries, want between 1 and %d", page, n, req.GetPageSize())
 		}
-		got = append(got, pinNames(res.GetEntries())...)
-		if res.GetNextPageToken() == "" {
-			return got
+		names = append(names, pinNames(res.GetEntries())...)
+
+		token := res.GetNextPageToken()
+		if token == "" {
+			return names
 		}
-		if len(res.GetNextPageToken()) > pagetoken.MaxBytes {
-			t.Errorf("a token of %d bytes", len(res.GetNextPageToken()))
+		if len(token) > pagetoken.MaxBytes {
+			t.Errorf("page %d: got a token of %d bytes, want at most %d", page, len(token), pagetoken.MaxBytes)
 		}
-		req.Start = after(res.GetNextPageToken())
+		req.Start = after(token)
 	}
 }
 
-// publishPictures makes a small world of pins in which ann reads.
+// publishPictures publishes the pins of several users, some of which the feed of ann has.
 func (w *world) publishPictures() (at string) {
 	w.t.Helper()
 	return w.publish(
@@ -128,67 +136,101 @@ func TestReadFeed(t *testing.T) {
 		"by heat":      {&skeinv1.ReadFeedRequest{Order: byHeat}, []string{"bob/cats/b1", "cid/hens/c1", "dan//d3", "dan//d1", "bob//b3"}},
 		"own":          {&skeinv1.ReadFeedRequest{IncludeOwn: true}, []string{"dan//d3", "dan//d1", "ann//a1", "cid/hens/c1", "bob//b3", "bob/cats/b1"}},
 		"one per item": {&skeinv1.ReadFeedRequest{OnePerItem: true}, []string{"dan//d3", "dan//d1", "cid/hens/c1", "bob/cats/b1"}},
-		"both by heat": {
+		"own, one per item, by heat": {
 			&skeinv1.ReadFeedRequest{OnePerItem: true, IncludeOwn: true, Order: byHeat},
 			[]string{"bob/cats/b1", "cid/hens/c1", "dan//d3", "dan//d1", "ann//a1"},
 		},
 	} {
-		for size := range int32(7) {
-			c.req.ReaderId, c.req.PageSize, c.req.AtLeast, c.req.Start = "ann", 1+size, at, nil
-			if diff := cmp.Diff(c.want, wholeFeed(c.req, w)); diff != "" {
-				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
+		t.Run(name, func(t *testing.T) {
+			for size := int32(1); size <= 7; size++ {
+				c.req.ReaderId = "ann"
+				c.req.PageSize = size
+				c.req.AtLeast = at
+				c.req.Start = nil
+				if diff := cmp.Diff(c.want, wholeFeed(c.req, w)); diff != "" {
+					t.Errorf("pages of %d (-want +got):\n%s", size, diff)
+				}
 			}
-		}
+		})
 	}
 }
 
-// What an entry and an answer hold.
-func TestFeedEntries(t *testing.T) {
+func TestFeedEntriesHaveAllFieldsOfPins(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	ev := pinned("bob", "cats", "b1")
-	ev.GetPinCreated().ItemId, ev.GetPinCreated().Attributes = "clip", []byte{0, 1, 0xff}
-	began := time.Now().Add(-time.Second)
+	ev.GetPinCreated().ItemId = "clip"
+	ev.GetPinCreated().Attributes = []byte{0, 1, 0xff}
+	began := time.Now().Add(-time.Second) // the clock of the log may be a little behind
 	at := w.publish(follow("ann", "bob"), ev, played("zoe", "clip"))
-	for order, scored := range map[skeinv1.FeedOrder]bool{newestFirst: false, byHeat: true} {
-		res, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: order, AtLeast: at}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := res.Msg
-		if m.GetPosition() != at || m.GetCompleteness() != complete || m.GetNextPageToken() != "" ||
-			(m.GetNewestToken() == "") != scored || res.Header().Get(LagHeader) != "0" || len(m.GetEntries()) != 1 {
-			t.Fatal(order, m, res.Header())
-		}
-		e := m.GetEntries()[0]
-		if e.GetOwnerId() != "bob" || e.GetPinId() != "b1" || e.GetBoardId() != "cats" || e.GetItemId() != "clip" ||
-			string(e.GetAttributes()) != "\x00\x01\xff" || (e.GetScore() != 0) != scored ||
-			e.GetCreateTime().AsTime().Before(began) || e.GetCreateTime().AsTime().After(time.Now()) {
-			t.Error(order, e)
-		}
+
+	for _, c := range []struct {
+		name   string
+		order  skeinv1.FeedOrder
+		scored bool
+	}{
+		{"newest", newestFirst, false},
+		{"by heat", byHeat, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			res, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: c.order, AtLeast: at}))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			page := res.Msg
+			if page.GetPosition() != at || page.GetCompleteness() != complete || page.GetNextPageToken() != "" {
+				t.Errorf("got the page %v, want the only page of a complete feed at %s", page, at)
+			}
+			if hasNewest := page.GetNewestToken() != ""; hasNewest == c.scored {
+				t.Errorf("got a newest token: %v, want %v", hasNewest, !c.scored)
+			}
+			if lag := res.Header().Get(LagHeader); lag != "0" {
+				t.Errorf("%s: got %q, want 0", LagHeader, lag)
+			}
+			if len(page.GetEntries()) != 1 {
+				t.Fatalf("got the entries %v, want one", page.GetEntries())
+			}
+
+			e := page.GetEntries()[0]
+			if e.GetOwnerId() != "bob" || e.GetPinId() != "b1" || e.GetBoardId() != "cats" || e.GetItemId() != "clip" {
+				t.Errorf("got the entry %v, want the pin b1 of bob on cats, of the item clip", e)
+			}
+			if !bytes.Equal(e.GetAttributes(), []byte{0, 1, 0xff}) {
+				t.Errorf("got the attributes %x, want 0001ff", e.GetAttributes())
+			}
+			if (e.GetScore() != 0) != c.scored {
+				t.Errorf("got the score %v, want one that is not 0: %v", e.GetScore(), c.scored)
+			}
+			if created := e.GetCreateTime().AsTime(); created.Before(began) || created.After(time.Now()) {
+				t.Errorf("got the create time %v, want it between %v and now", created, began)
+			}
+		})
 	}
-	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true})
-	if res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 1 {
-		t.Error("hide_seen: ", res)
-	}
+
+	t.Run("without a seen store", func(t *testing.T) {
+		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true})
+		if res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 1 {
+			t.Errorf("hide_seen: got %v, want one entry and %v", res, seenUnavailable)
+		}
+	})
 }
 
-// An unknown reader has an empty feed, and it is complete.
-func TestFeedOfNobody(t *testing.T) {
+func TestFeedOfUnknownReaderIsEmptyAndComplete(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
 		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "nobody", Order: order})
 		if len(res.GetEntries()) != 0 || res.GetNextPageToken() != "" || res.GetCompleteness() != complete {
-			t.Error(res)
+			t.Errorf("%v: got %v, want a complete feed without entries", order, res)
 		}
 	}
-	for _, of := range []*skeinv1.ListPinsRequest{pinsOf("nobody"), pinsOn("nobody", ""), pinsOn("nobody", "none")} {
-		if got := w.pins(of).all(t, 1, ""); len(got) != 0 {
-			t.Error(of, got)
+	for _, req := range []*skeinv1.ListPinsRequest{pinsOf("nobody"), pinsOn("nobody", ""), pinsOn("nobody", "none")} {
+		if pins := w.pins(req).all(t, 1, ""); len(pins) != 0 {
+			t.Errorf("ListPins of %v: got %v, want no pins", req, pins)
 		}
 	}
 }
 
-func TestFeedPageSizes(t *testing.T) {
+func TestPageSizesOfFeedsAreLimited(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	var at string
 	for i := range 3 {
@@ -198,18 +240,24 @@ func TestFeedPageSizes(t *testing.T) {
 		}
 		at = w.publish(evs...)
 	}
+
 	for size, want := range map[int32]int{0: 20, 1: 1, 20: 20, 200: 200, 201: 200, 1<<31 - 1: 200} {
 		for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
 			res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: size, Order: order, AtLeast: at})
 			if len(res.GetEntries()) != want || res.GetNextPageToken() == "" {
-				t.Errorf("page_size %d, %v: %d entries", size, order, len(res.GetEntries()))
+				t.Errorf("ReadFeed, page_size %d, %v: got %d entries and the next token %q, want %d entries and a token",
+					size, order, len(res.GetEntries()), res.GetNextPageToken(), want)
 			}
 		}
 	}
 	for size, want := range map[int32]int{0: 50, 1: 1, 1000: 1000, 1001: 1000, 1<<31 - 1: 1000} {
-		p, err := w.pins(pinsOn("bob", "cats"))(size, "", at)
-		if err != nil || len(p.entries) != want || p.total != 1200 || p.next == "" {
-			t.Errorf("page_size %d: %d pins of %d, %v", size, len(p.entries), p.total, err)
+		page, err := w.pins(pinsOn("bob", "cats"))(size, "", at)
+		if err != nil {
+			t.Fatalf("ListPins, page_size %d: %v", size, err)
+		}
+		if len(page.entries) != want || page.total != 1200 || page.next == "" {
+			t.Errorf("ListPins, page_size %d: got %d pins of %d and the next token %q, want %d pins of 1200 and a token",
+				size, len(page.entries), page.total, page.next, want)
 		}
 	}
 }
@@ -218,36 +266,38 @@ func TestListPins(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publishPictures()
 	for name, c := range map[string]struct {
-		of   *skeinv1.ListPinsRequest
+		req  *skeinv1.ListPinsRequest
 		want []string
 	}{
-		"of a user":        {pinsOf("bob"), []string{"bob//b3", "bob/dogs/b2", "bob/cats/b1"}},
-		"on a board":       {pinsOn("bob", "dogs"), []string{"bob/dogs/b2"}},
-		"on the default":   {pinsOn("bob", ""), []string{"bob//b3"}},
-		"some are deleted": {pinsOf("dan"), []string{"dan//d3", "dan//d1"}},
-		"on no board":      {pinsOn("bob", "hens"), nil},
+		"of a user":            {pinsOf("bob"), []string{"bob//b3", "bob/dogs/b2", "bob/cats/b1"}},
+		"on a board":           {pinsOn("bob", "dogs"), []string{"bob/dogs/b2"}},
+		"on the default board": {pinsOn("bob", ""), []string{"bob//b3"}},
+		"some are deleted":     {pinsOf("dan"), []string{"dan//d3", "dan//d1"}},
+		"on an unknown board":  {pinsOn("bob", "hens"), nil},
 	} {
-		for size := range int32(4) {
-			if diff := cmp.Diff(c.want, w.pins(c.of).all(t, 1+size, at)); diff != "" {
-				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
+		t.Run(name, func(t *testing.T) {
+			for size := int32(1); size <= 4; size++ {
+				if diff := cmp.Diff(c.want, w.pins(c.req).all(t, size, at)); diff != "" {
+					t.Errorf("pages of %d (-want +got):\n%s", size, diff)
+				}
 			}
-		}
+		})
 	}
 }
 
-// Publish a pin, then ask with the position that was returned: it is there, in the list and in the
-// feeds.
+// TestReadYourOwnPin checks that a pin is in lists and feeds that are read with the position that
+// its publication returned.
 func TestReadYourOwnPin(t *testing.T) {
 	w := newWorld(t, withFeeds)
-	const writers, times = 4, 100
+	const writers, pinsPerWriter = 4, 100
 	w.publish(follow("fan", "writer0"), follow("fan", "writer1"), follow("fan", "writer2"), follow("fan", "writer3"))
 	var wg sync.WaitGroup
 	for n := range writers {
 		wg.Go(func() {
-			me := fmt.Sprint("writer", n)
-			for i := range times {
-				if err := w.readOwnPin(me, fmt.Sprint(i), i%3); err != nil {
-					t.Errorf("%s, pin %d: %v", me, i, err)
+			writer := fmt.Sprint("writer", n)
+			for i := range pinsPerWriter {
+				if err := w.publishAndReadPin(writer, fmt.Sprint(i), i%3); err != nil {
+					t.Errorf("%s, pin %d: %v", writer, i, err)
 					return
 				}
 			}
@@ -256,81 +306,102 @@ func TestReadYourOwnPin(t *testing.T) {
 	wg.Wait()
 }
 
-func (w *world) readOwnPin(me, id string, way int) error {
+// publishAndReadPin publishes a pin, and returns an error if the pin is not in a list or feed that
+// is read with the returned position. The way chooses between the list of the owner's pins (0), the
+// owner's own feed (1) and the feed of fan (2).
+func (w *world) publishAndReadPin(owner, id string, way int) error {
 	ctx := context.Background()
-	res, err := w.events.Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{pinned(me, "", id)}}))
+	published, err := w.events.Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{pinned(owner, "", id)}}))
 	if err != nil {
 		return err
 	}
-	at := res.Msg.GetPosition()
+	at := published.Msg.GetPosition()
+
+	var pins []string
 	var position string
-	var got []string
 	if way == 0 {
 		res, err := w.feed.ListPins(ctx, connect.NewRequest(&skeinv1.ListPinsRequest{
-			Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: me}, PageSize: 1, AtLeast: at,
+			Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: owner}, PageSize: 1, AtLeast: at,
 		}))
 		if err != nil {
 			return err
 		}
-		got, position = pinNames(res.Msg.GetEntries()), res.Msg.GetPosition()
+		pins = pinNames(res.Msg.GetEntries())
+		position = res.Msg.GetPosition()
 	} else {
-		// The reader's own, or a follower's, which shows those of the other writers, too.
-		req := &skeinv1.ReadFeedRequest{ReaderId: me, IncludeOwn: true, PageSize: 1, AtLeast: at}
+		req := &skeinv1.ReadFeedRequest{ReaderId: owner, IncludeOwn: true, PageSize: 1, AtLeast: at}
 		if way == 2 {
+			// The page is larger because this feed has the pins of all writers.
 			req = &skeinv1.ReadFeedRequest{ReaderId: "fan", PageSize: 200, AtLeast: at}
 		}
 		res, err := w.feed.ReadFeed(ctx, connect.NewRequest(req))
 		if err != nil {
 			return err
 		}
-		got, position = pinNames(res.Msg.GetEntries()), res.Msg.GetPosition()
+		pins = pinNames(res.Msg.GetEntries())
+		position = res.Msg.GetPosition()
 	}
-	if !slices.Contains(got, me+"//"+id) {
-		return fmt.Errorf("not among %v at %s, want %s", got, position, at)
+
+	if !slices.Contains(pins, owner+"//"+id) {
+		return fmt.Errorf("got the pins %v at %s, want %s//%s among them, which was published at %s", pins, position, owner, id, at)
 	}
 	return nil
 }
 
-// A feed is refreshed from the top: what is newer, and nothing else, however many pages that are.
+// TestReadFeedNewerThan checks that a feed that is read with newer_than has what is newer than the
+// top and nothing else, however many pages that are.
 func TestReadFeedNewerThan(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(follow("ann", "bob"))
 	empty := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at})
 	if empty.GetNewestToken() == "" {
-		t.Fatal("an empty feed has no top")
+		t.Fatal("empty feed: got no newest token, want one")
 	}
+
+	// Nothing is newer than the top of a feed that has not changed.
 	at = w.publish(pinned("bob", "", "1"), pinned("bob", "", "2"))
 	first := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
 	again := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan(first.GetNewestToken())})
 	if len(again.GetEntries()) != 0 || again.GetNextPageToken() != "" || again.GetNewestToken() == "" {
-		t.Error("nothing is new: ", again)
+		t.Errorf("unchanged feed: got %v, want no entries, no next page and a newest token", again)
 	}
+
+	// The pins that come next are newer than all three tops.
 	var evs []*skeinv1.Event
-	var want []string
+	var newPins []string
 	for i := range 9 {
 		evs = append(evs, pinned("bob", "", fmt.Sprint(3+i)))
-		want = append([]string{fmt.Sprintf("bob//%d", 3+i)}, want...)
+		newPins = append([]string{fmt.Sprintf("bob//%d", 3+i)}, newPins...)
 	}
 	at = w.publish(evs...)
-	for size := range int32(10) {
-		for token, want := range map[string][]string{
-			first.GetNewestToken(): want, again.GetNewestToken(): want,
-			empty.GetNewestToken(): append(slices.Clone(want), "bob//2", "bob//1"),
-		} {
-			req := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1 + size, AtLeast: at, Start: newerThan(token)}
-			if diff := cmp.Diff(want, wholeFeed(req, w)); diff != "" {
-				t.Errorf("pages of %d: %s", 1+size, diff)
+	for name, c := range map[string]struct {
+		top  string
+		want []string
+	}{
+		"top of the first page":     {first.GetNewestToken(), newPins},
+		"top of the unchanged feed": {again.GetNewestToken(), newPins},
+		"top of the empty feed":     {empty.GetNewestToken(), append(slices.Clone(newPins), "bob//2", "bob//1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for size := int32(1); size <= 10; size++ {
+				req := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: size, AtLeast: at, Start: newerThan(c.top)}
+				if diff := cmp.Diff(c.want, wholeFeed(req, w)); diff != "" {
+					t.Errorf("pages of %d (-want +got):\n%s", size, diff)
+				}
 			}
+		})
+	}
+
+	t.Run("empty newer_than reads the whole feed", func(t *testing.T) {
+		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan("")})
+		if len(res.GetEntries()) != 11 {
+			t.Errorf("got %d entries, want 11: %v", len(res.GetEntries()), res)
 		}
-	}
-	// Unset is the same as empty.
-	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan("")})
-	if len(res.GetEntries()) != 11 {
-		t.Error(res)
-	}
+	})
 }
 
-// A token of a page demands the position of the page, also the token of its top.
+// TestFeedTokensDemandTheirPosition checks that a page token and a newest token both demand the
+// position of the page that they are from.
 func TestFeedTokensDemandTheirPosition(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))
@@ -339,6 +410,8 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// A process that has read nothing from the log refuses the tokens.
 	behind := w.replica(withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 1 })
 	for _, req := range []*skeinv1.ReadFeedRequest{
 		{ReaderId: "ann", Start: after(page.GetNextPageToken())},
@@ -350,23 +423,33 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 	}
 	_, err = behind.pins(pinsOf("bob"))(1, pins.next, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
-	// Without the demand it answers from what it has, and says that this is not all.
-	if res := behind.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann"}); res.GetCompleteness() != rebuilding || len(res.GetEntries()) != 0 {
-		t.Error(res)
+
+	// Without the demand, this process answers from what it has, and says that this is not all.
+	res := behind.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann"})
+	if res.GetCompleteness() != rebuilding || len(res.GetEntries()) != 0 {
+		t.Errorf("process that is behind: got %v, want no entries and %v", res, rebuilding)
 	}
+
+	// Once it has caught up, it takes the token.
 	behind.fold()
 	<-behind.inboxReady
-	res := behind.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(page.GetNextPageToken())})
-	if diff := cmp.Diff([]string{"bob//1"}, pinNames(res.GetEntries())); diff != "" || res.GetCompleteness() != complete {
-		t.Error(diff, res)
+	res = behind.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(page.GetNextPageToken())})
+	if diff := cmp.Diff([]string{"bob//1"}, pinNames(res.GetEntries())); diff != "" {
+		t.Errorf("process that has caught up (-want +got):\n%s", diff)
+	}
+	if res.GetCompleteness() != complete {
+		t.Errorf("process that has caught up: got %v, want %v", res.GetCompleteness(), complete)
 	}
 }
 
-// Two processes over one log continue with each other's pages, also if one pushes to inboxes what
-// the other merges.
-func TestFeedsOfTwoProcesses(t *testing.T) {
+// TestProcessesContinueEachOthersPages checks that two processes over one log continue with each
+// other's pages, even if one of them pushes into inboxes what the other merges from outboxes.
+func TestProcessesContinueEachOthersPages(t *testing.T) {
 	w := newWorld(t, withFeeds)
-	other := w.replica(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })
+	other := w.replica(withFeeds, func(o *worldOptions) {
+		o.inbox.Threshold = 0
+		o.inbox.Keep = 24
+	})
 	var at string
 	for i := range 8 {
 		at = w.publish(
@@ -374,96 +457,138 @@ func TestFeedsOfTwoProcesses(t *testing.T) {
 			showing("star2", fmt.Sprint("z", i), fmt.Sprint("x", i)), played("zoe", fmt.Sprint("y", i/2)),
 		)
 	}
-	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
-		for _, once := range []bool{false, true} {
-			req := func(size int32) *skeinv1.ReadFeedRequest {
-				return &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: size, Order: order, OnePerItem: once, AtLeast: at}
+
+	for _, c := range []struct {
+		name       string
+		order      skeinv1.FeedOrder
+		onePerItem bool
+		entries    int
+	}{
+		{"newest", newestFirst, false, 24},
+		{"newest, one per item", newestFirst, true, 16},
+		{"by heat", byHeat, false, 24},
+		{"by heat, one per item", byHeat, true, 16},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			request := func(size int32) *skeinv1.ReadFeedRequest {
+				return &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: size, Order: c.order, OnePerItem: c.onePerItem, AtLeast: at}
 			}
-			want := wholeFeed(req(200), w)
-			if n := map[bool]int{false: 24, true: 16}[once]; len(want) != n {
-				t.Errorf("%v, %v: %d entries, want %d", order, once, len(want), n)
+			want := wholeFeed(request(200), w)
+			if len(want) != c.entries {
+				t.Errorf("one process: got %d entries, want %d", len(want), c.entries)
 			}
-			for size := int32(1); size < 6; size++ {
-				if diff := cmp.Diff(want, wholeFeed(req(size), w, other)); diff != "" {
-					t.Errorf("%v, %v, pages of %d: %s", order, once, size, diff)
+			for size := int32(1); size <= 5; size++ {
+				if diff := cmp.Diff(want, wholeFeed(request(size), w, other)); diff != "" {
+					t.Errorf("two processes in turn, pages of %d (-want +got):\n%s", size, diff)
 				}
 			}
-		}
+		})
 	}
-	if w.count("skein_feed_pages_total", "source", "inbox") == 0 || other.count("skein_feed_pages_total", "source", "merged") == 0 ||
-		other.count("skein_feed_outboxes_opened_total") == 0 {
-		t.Error("pages are not counted by where they came from")
+
+	// The metrics count pages by where they came from.
+	inboxPages := w.count("skein_feed_pages_total", "source", "inbox")
+	if inboxPages == 0 {
+		t.Error("process that pushes: got no pages from inboxes in the metrics, want some")
+	}
+	if other.count("skein_feed_pages_total", "source", "merged") == 0 {
+		t.Error("process that merges: got no merged pages in the metrics, want some")
+	}
+	if other.count("skein_feed_outboxes_opened_total") == 0 {
+		t.Error("process that merges: got no opened outboxes in the metrics, want some")
 	}
 	status, err := w.server.admin.GetStatus(t.Context(), &skeinv1.GetStatusRequest{}, &call.Info{})
-	if err != nil || status.GetFeeds().GetInboxPages() != uint64(w.count("skein_feed_pages_total", "source", "inbox")) ||
-		status.GetFeeds().GetInboxPages() == 0 {
-		t.Errorf("%v: %v", status.GetFeeds(), err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if got := status.GetFeeds().GetInboxPages(); got != uint64(inboxPages) {
+		t.Errorf("GetStatus: got %d pages from inboxes, want %v as in the metrics", got, inboxPages)
+	}
+
+	// A top from one process is one for the other process as well.
 	top := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at}).GetNewestToken()
 	at = other.publish(pinned("star0", "", "last"))
 	res := other.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at, Start: newerThan(top)})
 	if diff := cmp.Diff([]string{"star0//last"}, pinNames(res.GetEntries())); diff != "" {
-		t.Error(diff)
+		t.Errorf("newer than the top of the other process (-want +got):\n%s", diff)
 	}
 }
 
-// I9 through the API: what stays in the feed appears once, whatever comes and goes between the
-// pages.
+// TestFeedWhilePinsChange checks I9 through the API: a pin that stays in the feed appears once,
+// whatever is pinned and deleted between the pages.
 func TestFeedWhilePinsChange(t *testing.T) {
+	const initialPins = 40
 	w := newWorld(t, withFeeds)
 	evs := []*skeinv1.Event{follow("ann", "bob")}
-	for i := range 40 {
-		evs = append(evs, pinned("bob", "", fmt.Sprintf("p%02d", i)), played("zoe", fmt.Sprintf("p%02d", i)))
+	for i := range initialPins {
+		id := fmt.Sprintf("p%02d", i)
+		evs = append(evs, pinned("bob", "", id), played("zoe", id))
 	}
 	at := w.publish(evs...)
+
+	deleted := map[string]bool{}
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
-		var got []string
-		gone := map[string]bool{}
+		var shown []string
 		req := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 7, Order: order, AtLeast: at}
 		for page := 0; ; page++ {
 			res := w.readFeed(req)
-			for _, e := range pinNames(res.GetEntries()) {
-				if gone[e] || slices.Contains(got, e) {
-					t.Errorf("%v: %s on page %d", order, e, page)
+			for _, name := range pinNames(res.GetEntries()) {
+				if deleted[name] {
+					t.Errorf("%v: page %d has %s, want no pin that was deleted before", order, page, name)
 				}
-				got = append(got, e)
+				if slices.Contains(shown, name) {
+					t.Errorf("%v: page %d has %s, want no pin of an earlier page", order, page, name)
+				}
+				shown = append(shown, name)
 			}
 			if res.GetNextPageToken() == "" {
 				break
 			}
+
+			// Create a pin, delete one, and change the heat of a third before the next page. The
+			// deleted pins are p10, p11, … in the first session and p20, p21, … in the second.
+			toDelete := fmt.Sprintf("p%02d", 10*int(order)+page)
 			req.Start = after(res.GetNextPageToken())
-			ahead := fmt.Sprintf("p%02d", 10*int(order)+page)
 			req.AtLeast = w.publish(
-				pinned("bob", "", fmt.Sprintf("new%v-%d", order, page)), unpinned("bob", ahead), played("zoe", fmt.Sprintf("p%02d", 3*page)),
+				pinned("bob", "", fmt.Sprintf("new%v-%d", order, page)), unpinned("bob", toDelete), played("zoe", fmt.Sprintf("p%02d", 3*page)),
 			)
-			gone["bob//"+ahead] = true
+			deleted["bob//"+toDelete] = true
 		}
-		for i := range 40 {
-			if name := fmt.Sprintf("bob//p%02d", i); i >= 30 && !slices.Contains(got, name) {
-				t.Errorf("%v: %s is missing", order, name)
+
+		for i := range initialPins {
+			if name := fmt.Sprintf("bob//p%02d", i); !deleted[name] && !slices.Contains(shown, name) {
+				t.Errorf("%v: got the pins %v, want %s among them, which was never deleted", order, shown, name)
 			}
 		}
 		at = req.GetAtLeast()
 	}
 }
 
-// Bad input to the feed: each gets an error that names the field.
-func TestFeedBadInput(t *testing.T) {
+// TestErrorsOfFeedsNameTheField checks that malformed requests for feeds and pins get an error that
+// names the field.
+func TestErrorsOfFeedsNameTheField(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"), played("zoe", "1"))
+
+	// Get good tokens, of which most cases make bad ones.
 	page := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
-	token, top := page.GetNextPageToken(), page.GetNewestToken()
+	token := page.GetNextPageToken()
+	top := page.GetNewestToken()
 	trending := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, AtLeast: at}).GetNextPageToken()
+	if trending == "" {
+		t.Fatal("feed by heat: got no page token, want one")
+	}
 	pins, err := w.pins(pinsOf("bob"))(1, "", at)
-	if err != nil || trending == "" {
-		t.Fatalf("%v, a token of the order by heat: %q", err, trending)
+	if err != nil {
+		t.Fatal(err)
 	}
-	mine, foreign := w.server.views.Keys, ring(t, "log:"+secret(1))
-	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
-	signed := func(keys pagetoken.KeyRing, cursor []byte) string {
-		return keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: cursor})
+	ownKeys := w.server.views.Keys
+	foreignKeys := ring(t, "log:"+secret(1))
+	listID := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
+	sign := func(keys pagetoken.KeyRing, cursor []byte) string {
+		return keys.Sign(pagetoken.Token{List: listID, Position: w.log.Position(1), Cursor: cursor})
 	}
-	const invalid = "INVALID_PAGE_TOKEN"
+
+	const invalidToken = "INVALID_PAGE_TOKEN"
 	for name, c := range map[string]struct {
 		req           *skeinv1.ReadFeedRequest
 		reason, field string
@@ -475,146 +600,174 @@ func TestFeedBadInput(t *testing.T) {
 		"a long token":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(strings.Repeat("x", 1025))}, "INVALID_FIELD", "page_token"},
 		"a position from ahead": {&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.log.Position(99).String()}, "INVALID_POSITION", "at_least"},
 		"newer by heat":         {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: newerThan(top)}, "INVALID_FIELD", "newer_than"},
-		"tampered":              {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + other(token[20]) + token[21:])}, invalid, "page_token"},
-		"cut":                   {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:len(token)-1])}, invalid, "page_token"},
-		"of another ring":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(foreign, nil))}, invalid, "page_token"},
-		"without cursors":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, nil))}, invalid, "page_token"},
-		"of malformed cursors":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{0, 1, 2, 3}))}, invalid, "page_token"},
-		"longer than it is":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{9, 1, 2, 3}))}, invalid, "page_token"},
-		"of another reader":     {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: after(token)}, invalid, "page_token"},
-		"of another order":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(token)}, invalid, "page_token"},
-		"of the order by heat":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(trending)}, invalid, "page_token"},
-		"now with own pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: after(token)}, invalid, "page_token"},
-		"now without the seen":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}, invalid, "page_token"},
-		"now one per item":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", OnePerItem: true, Start: after(token)}, invalid, "page_token"},
-		"a top as a page":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(top)}, invalid, "page_token"},
-		"a page as a top":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan(token)}, invalid, "newer_than"},
-		"another reader's top":  {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: newerThan(top)}, invalid, "newer_than"},
-		"a top with own pins":   {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: newerThan(top)}, invalid, "newer_than"},
-		"of a list of pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(pins.next)}, invalid, "page_token"},
+		"tampered":              {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + other(token[20]) + token[21:])}, invalidToken, "page_token"},
+		"cut":                   {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:len(token)-1])}, invalidToken, "page_token"},
+		"of another ring":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(sign(foreignKeys, nil))}, invalidToken, "page_token"},
+		"without cursors":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(sign(ownKeys, nil))}, invalidToken, "page_token"},
+		"of malformed cursors":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(sign(ownKeys, []byte{0, 1, 2, 3}))}, invalidToken, "page_token"},
+		"longer than it is":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(sign(ownKeys, []byte{9, 1, 2, 3}))}, invalidToken, "page_token"},
+		"of another reader":     {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: after(token)}, invalidToken, "page_token"},
+		"of another order":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(token)}, invalidToken, "page_token"},
+		"of the order by heat":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(trending)}, invalidToken, "page_token"},
+		"now with own pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: after(token)}, invalidToken, "page_token"},
+		"now without the seen":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}, invalidToken, "page_token"},
+		"now one per item":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", OnePerItem: true, Start: after(token)}, invalidToken, "page_token"},
+		"a top as a page":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(top)}, invalidToken, "page_token"},
+		"a page as a top":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan(token)}, invalidToken, "newer_than"},
+		"another reader's top":  {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: newerThan(top)}, invalidToken, "newer_than"},
+		"a top with own pins":   {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: newerThan(top)}, invalidToken, "newer_than"},
+		"of a list of pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(pins.next)}, invalidToken, "page_token"},
 	} {
-		t.Log(name)
-		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(c.req))
-		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		t.Run("feed "+name, func(t *testing.T) {
+			_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(c.req))
+			wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		})
 	}
+
 	for name, c := range map[string]struct {
 		list          lister
 		size          int32
 		token         string
 		reason, field string
 	}{
-		"of nobody":        {w.pins(&skeinv1.ListPinsRequest{}), 1, "", "INVALID_FIELD", "target"},
-		"owner and board":  {w.pins(pinsOn("", "cats")), 1, "", "INVALID_FIELD", "board.owner_id"},
-		"a board's NUL":    {w.pins(pinsOn("bob", "\x00")), 1, "", "INVALID_FIELD", "board.board_id"},
-		"negative":         {w.pins(pinsOf("bob")), -1, "", "INVALID_FIELD", "page_size"},
-		"of another owner": {w.pins(pinsOf("ann")), 1, pins.next, invalid, "page_token"},
-		"of a board":       {w.pins(pinsOn("bob", "")), 1, pins.next, invalid, "page_token"},
-		"of a feed":        {w.pins(pinsOf("bob")), 1, token, invalid, "page_token"},
+		"without a target":       {w.pins(&skeinv1.ListPinsRequest{}), 1, "", "INVALID_FIELD", "target"},
+		"board without an owner": {w.pins(pinsOn("", "cats")), 1, "", "INVALID_FIELD", "board.owner_id"},
+		"board with a NUL":       {w.pins(pinsOn("bob", "\x00")), 1, "", "INVALID_FIELD", "board.board_id"},
+		"negative page":          {w.pins(pinsOf("bob")), -1, "", "INVALID_FIELD", "page_size"},
+		"token of another owner": {w.pins(pinsOf("ann")), 1, pins.next, invalidToken, "page_token"},
+		"token of a board":       {w.pins(pinsOn("bob", "")), 1, pins.next, invalidToken, "page_token"},
+		"token of a feed":        {w.pins(pinsOf("bob")), 1, token, invalidToken, "page_token"},
 	} {
-		t.Log("pins", name)
-		_, err := c.list(c.size, c.token, "")
-		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		t.Run("pins "+name, func(t *testing.T) {
+			_, err := c.list(c.size, c.token, "")
+			wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+		})
 	}
-	status, _, body := w.post(connectv1.FeedServiceReadFeedProcedure, "application/json",
-		strings.NewReader(`{"readerId":"ann","pageToken":"x","newerThan":"y"}`))
-	if e := parseError(t, body); status != http.StatusBadRequest || e.reason() != "INVALID_FIELD" {
-		t.Errorf("both tokens: %d %s", status, body)
-	}
+
+	t.Run("page_token and newer_than together", func(t *testing.T) {
+		status, _, body := w.post(connectv1.FeedServiceReadFeedProcedure, "application/json",
+			strings.NewReader(`{"readerId":"ann","pageToken":"x","newerThan":"y"}`))
+		if e := parseError(t, body); status != http.StatusBadRequest || e.reason() != "INVALID_FIELD" {
+			t.Errorf("got status %d and %s, want 400 and INVALID_FIELD", status, body)
+		}
+	})
 }
 
-// TestHeatBehind: a feed by heat ranks what both stores contain, and says so.
-func TestHeatBehind(t *testing.T) {
+// TestFeedByHeatRanksWhatBothStoresContain checks that a feed by heat ranks the pins that both the
+// inbox and the counters contain, and that its position says so.
+func TestFeedByHeatRanksWhatBothStoresContain(t *testing.T) {
 	w := newWorld(t, withFeeds, asleep)
-	first := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("zoe", "1"))
+	firstPosition := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("zoe", "1"))
 	w.publish(pinned("bob", "", "3"), played("zoe", "2"), played("zoe", "2"))
+
+	// The counters are an envelope behind the inbox.
 	envelopes := w.envelopes(2)
-	if err := errors.Join(w.inbox.Serving().Fold(envelopes), w.counters.Serving().Fold(envelopes[:1])); err != nil {
+	if err := w.inbox.Serving().Fold(envelopes); err != nil {
 		t.Fatal(err)
 	}
-	read := func(req *skeinv1.ReadFeedRequest) ([]string, *skeinv1.ReadFeedResponse) {
-		res := w.readFeed(req)
-		return pinNames(res.GetEntries()), res
+	if err := w.counters.Serving().Fold(envelopes[:1]); err != nil {
+		t.Fatal(err)
 	}
-	byTime, _ := read(&skeinv1.ReadFeedRequest{ReaderId: "ann"})
-	names, res := read(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, PageSize: 1})
-	if len(byTime) != 3 || !slices.Equal(names, []string{"bob//1"}) || res.GetPosition() != first {
-		t.Errorf("%v of %v at %s, want bob//1 at %s", names, byTime, res.GetPosition(), first)
+	newest := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann"})
+	if len(newest.GetEntries()) != 3 {
+		t.Errorf("newest first: got %v, want three pins", pinNames(newest.GetEntries()))
 	}
+	firstPage := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, PageSize: 1})
+	if diff := cmp.Diff([]string{"bob//1"}, pinNames(firstPage.GetEntries())); diff != "" {
+		t.Errorf("by heat, first page (-want +got):\n%s", diff)
+	}
+	if firstPage.GetPosition() != firstPosition {
+		t.Errorf("by heat, first page: got position %s, want %s", firstPage.GetPosition(), firstPosition)
+	}
+
+	// Once the counters have caught up, the session keeps its order, and a new one has the new order.
 	if err := w.counters.Serving().Fold(envelopes[1:]); err != nil {
 		t.Fatal(err)
 	}
-	if names, _ := read(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(res.GetNextPageToken())}); !slices.Equal(names, []string{"bob//2"}) {
-		t.Errorf("the session goes on with %v", names)
+	rest := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(firstPage.GetNextPageToken())})
+	if diff := cmp.Diff([]string{"bob//2"}, pinNames(rest.GetEntries())); diff != "" {
+		t.Errorf("by heat, rest of the session (-want +got):\n%s", diff)
 	}
-	if names, _ := read(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat}); !slices.Equal(names, []string{"bob//2", "bob//1", "bob//3"}) {
-		t.Errorf("the next session has %v", names)
+	newSession := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat})
+	if diff := cmp.Diff([]string{"bob//2", "bob//1", "bob//3"}, pinNames(newSession.GetEntries())); diff != "" {
+		t.Errorf("by heat, new session (-want +got):\n%s", diff)
 	}
 }
 
-// A session by heat ends an hour of log time after its beginning, and says so.
-func TestExpiredPageToken(t *testing.T) {
+// TestSessionByHeatExpiresAfterAnHour checks that a session by heat ends an hour of log time after
+// its beginning, with an error that says so. A session in the order of time does not end.
+func TestSessionByHeatExpiresAfterAnHour(t *testing.T) {
 	w := newWorld(t, withFeeds, asleep)
 	w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))
 	w.publish(follow("ann", "cid"))
 	w.publish(follow("ann", "dan"))
+
+	// Stretch the log: the second envelope comes a minute before the end of the hour, and the third
+	// a minute after it.
 	envelopes := w.envelopes(3)
-	// The log is stretched: its third envelope comes more than an hour after the second.
 	for i, delay := range []events.Micros{0, inbox.SessionLifetime - 60e6, inbox.SessionLifetime + 60e6} {
 		for j := range envelopes[i].Events {
 			envelopes[i].Events[j].Time += delay
 		}
 		envelopes[i].Cursor.LastTime += delay
 	}
-	fold := func(envs []*events.Envelope) {
+	fold := func(env *events.Envelope) {
 		t.Helper()
-		if err := errors.Join(w.inbox.Serving().Fold(envs), w.counters.Serving().Fold(envs)); err != nil {
+		err := errors.Join(w.inbox.Serving().Fold([]*events.Envelope{env}), w.counters.Serving().Fold([]*events.Envelope{env}))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	fold(envelopes[:1])
-	var tokens []string
-	for _, order := range []skeinv1.FeedOrder{byHeat, newestFirst} {
-		tokens = append(tokens, w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order}).GetNextPageToken())
+
+	// Begin a session of each order.
+	fold(envelopes[0])
+	secondPage := func(order skeinv1.FeedOrder) *skeinv1.ReadFeedRequest {
+		first := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order})
+		if first.GetNextPageToken() == "" {
+			t.Fatalf("%v: got the first page %v, want one with a next page", order, first)
+		}
+		return &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order, Start: after(first.GetNextPageToken())}
 	}
-	trending := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, Start: after(tokens[0])}
-	fold(envelopes[1:2])
-	if res := w.readFeed(trending); len(res.GetEntries()) != 1 {
-		t.Error("within the hour: ", res)
+	heatRequest := secondPage(byHeat)
+	newestRequest := secondPage(newestFirst)
+
+	fold(envelopes[1])
+	if res := w.readFeed(heatRequest); len(res.GetEntries()) != 1 {
+		t.Errorf("by heat, within the hour: got %v, want one entry", res)
 	}
-	fold(envelopes[2:])
-	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(trending))
+
+	fold(envelopes[2])
+	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(heatRequest))
 	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
-	t.Log(err)
-	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Start: after(tokens[1])})
-	if len(res.GetEntries()) != 1 {
-		t.Error("newest first: ", res)
+	if res := w.readFeed(newestRequest); len(res.GetEntries()) != 1 {
+		t.Errorf("newest first, after the hour: got %v, want one entry", res)
 	}
 }
 
-// envelopes reads the first few envelopes of the log.
-func (w *world) envelopes(n int) (all []*events.Envelope) {
+// envelopes returns the first n envelopes of the log. The test may change their events, because they
+// are copies.
+func (w *world) envelopes(n int) (envs []*events.Envelope) {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer sub.Close()
-	for len(all) < n {
-		some, err := sub.Next(w.t.Context(), 1)
+	for len(envs) < n {
+		batch, err := sub.Next(w.t.Context(), 1)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		for _, env := range some {
-			own := *env
-			own.Events = slices.Clone(env.Events)
-			all = append(all, &own)
+		for _, env := range batch {
+			cloned := *env
+			cloned.Events = slices.Clone(env.Events)
+			envs = append(envs, &cloned)
 		}
 	}
-	return all[:n]
+	return envs[:n]
 }
 
-// The health of the feeds is that of the inbox.
-func TestHealthOfFeeds(t *testing.T) {
+func TestHealthOfFeedsIsThatOfTheInbox(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	watch, err := w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck(connectv1.FeedServiceName)))
 	if err != nil {
@@ -622,16 +775,17 @@ func TestHealthOfFeeds(t *testing.T) {
 	}
 	defer watch.Close()
 	awaitServing(watch)
+
 	w.unfold()
 	if err := w.inbox.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.wantHealth("without an inbox", map[string]healthv1.HealthCheckResponse_ServingStatus{connectv1.FeedServiceName: notServing})
+	w.wantHealth("with a closed inbox", map[string]healthv1.HealthCheckResponse_ServingStatus{connectv1.FeedServiceName: notServing})
 	_, err = w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann"}))
 	wantError(t, err, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
 }
 
-// other is another letter than one of a token.
+// other returns a letter of the alphabet of tokens that differs from the given one.
 func other(letter byte) string {
 	if letter == 'A' {
 		return "B"
@@ -639,5 +793,5 @@ func other(letter byte) string {
 	return "A"
 }
 
-// otherEnd is a token with another last letter.
+// otherEnd returns a token with another last letter.
 func otherEnd(token string) string { return token[:len(token)-1] + other(token[len(token)-1]) }

@@ -17,6 +17,7 @@ func TestBatchGetFollowCounts(t *testing.T) {
 		follow("dan", "bob"), followBoard("dan", "bob", "cats"), followBoard("ann", "eve", ""),
 		block("ann", "zed"), mute("ann", "bob"),
 	)
+
 	res := ask(w, w.graph.BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
 		UserIds: []string{"ann", "bob", "nobody"},
 		Boards:  []*skeinv1.Board{board("bob", "cats"), board("bob", "dogs"), board("bob", ""), board("bob", "hens")},
@@ -40,6 +41,6 @@ func TestBatchGetFollowCounts(t *testing.T) {
 		Position: at,
 	}
 	if diff := cmp.Diff(want, res, protocmp.Transform()); diff != "" {
-		t.Error(diff)
+		t.Errorf("BatchGetFollowCounts (-want +got):\n%s", diff)
 	}
 }

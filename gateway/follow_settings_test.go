@@ -20,7 +20,7 @@ const (
 	onlyBell      = skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY
 )
 
-// followSettings are the settings that a list shows of each user.
+// followSettings returns the settings of each user in a list.
 func followSettings(entries []*skeinv1.FollowEntry) map[string]*skeinv1.FollowSettings {
 	settings := map[string]*skeinv1.FollowSettings{}
 	for _, e := range entries {
@@ -29,8 +29,8 @@ func followSettings(entries []*skeinv1.FollowEntry) map[string]*skeinv1.FollowSe
 	return settings
 }
 
-// TestSettingsOfFollowsAreInLists: every answer about the follows of a user has their settings, and
-// a list can be of those with a setting.
+// TestSettingsOfFollowsAreInLists checks that every answer about the follows of a user has their
+// settings, and that a list can be limited to follows with a setting.
 func TestSettingsOfFollowsAreInLists(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	notify := &skeinv1.FollowSettings{Notify: true}
@@ -40,52 +40,59 @@ func TestSettingsOfFollowsAreInLists(t *testing.T) {
 		setFollow("ann", "dan", favorite), setFollow("ann", "bob", notify), setFollow("ann", "eve", notify),
 	)
 
-	expected := map[string]*skeinv1.FollowSettings{"bob": notify, "cid": nil, "dan": favorite}
+	// Settings belong to the user who follows, so only this user's own follows show them.
+	wantFollowing := map[string]*skeinv1.FollowSettings{"bob": notify, "cid": nil, "dan": favorite}
 	following := ask(w, w.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: at})
-	if diff := cmp.Diff(expected, followSettings(following.GetEntries()), protocmp.Transform()); diff != "" {
-		t.Errorf("ListFollowing (-expected +got):\n%s", diff)
+	if diff := cmp.Diff(wantFollowing, followSettings(following.GetEntries()), protocmp.Transform()); diff != "" {
+		t.Errorf("ListFollowing (-want +got):\n%s", diff)
 	}
+	wantMutuals := map[string]*skeinv1.FollowSettings{"dan": favorite}
 	mutuals := ask(w, w.graph.ListMutuals, &skeinv1.ListMutualsRequest{ViewerId: "ann", UserId: "bob", AtLeast: at})
-	if diff := cmp.Diff(map[string]*skeinv1.FollowSettings{"dan": favorite}, followSettings(mutuals.GetEntries()), protocmp.Transform()); diff != "" {
-		t.Errorf("ListMutuals (-expected +got):\n%s", diff)
+	if diff := cmp.Diff(wantMutuals, followSettings(mutuals.GetEntries()), protocmp.Transform()); diff != "" {
+		t.Errorf("ListMutuals (-want +got):\n%s", diff)
 	}
+	wantFollowers := map[string]*skeinv1.FollowSettings{"ann": nil, "dan": nil}
 	followers := ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at})
-	for user, settings := range followSettings(followers.GetEntries()) {
-		if settings != nil {
-			t.Errorf("the followers of bob show the settings of %s: %v", user, settings)
-		}
+	if diff := cmp.Diff(wantFollowers, followSettings(followers.GetEntries()), protocmp.Transform()); diff != "" {
+		t.Errorf("ListFollowers (-want +got):\n%s", diff)
 	}
 
-	for only, users := range map[skeinv1.FollowSetting][]string{onlyFavorites: {"dan"}, onlyBell: {"bob"}} {
+	// The setting of eve, whom ann does not follow, adds nothing to the lists of one setting.
+	for only, want := range map[skeinv1.FollowSetting][]string{onlyFavorites: {"dan"}, onlyBell: {"bob"}} {
 		list := ask(w, w.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: "ann", Only: only, AtLeast: at})
-		var got []string
-		for _, e := range list.GetEntries() {
-			got = append(got, e.GetUserId())
-		}
-		if !slices.Equal(got, users) || int(list.GetTotalSize()) != len(users) {
-			t.Errorf("only %v: expected %v, got %v of %d", only, users, got, list.GetTotalSize())
+		if users := userIDs(list.GetEntries()); !slices.Equal(users, want) || int(list.GetTotalSize()) != len(want) {
+			t.Errorf("ListFollowing, only %v: got %v and a total of %d, want %v", only, users, list.GetTotalSize(), want)
 		}
 	}
 	kind := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
 	_, err := w.graph.ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", Kind: &kind, Only: onlyBell}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("kind and only together: expected invalid_argument, got %v", err)
+		t.Errorf("ListFollowing, kind and only together: got %v, want invalid_argument", err)
 	}
 
 	states := ask(w, w.feed.BatchGetViewerState, &skeinv1.BatchGetViewerStateRequest{
 		ViewerId: "ann", Keys: []*skeinv1.ViewerStateKey{{Target: &skeinv1.ViewerStateKey_Pin{Pin: pinNamed("bob", "p")}}}, AtLeast: at,
 	})
 	if diff := cmp.Diff(notify, states.GetStates()[0].GetFollowSettings(), protocmp.Transform()); diff != "" {
-		t.Errorf("BatchGetViewerState (-expected +got):\n%s", diff)
+		t.Errorf("BatchGetViewerState (-want +got):\n%s", diff)
 	}
 }
 
-// TestSettingsOfFollowsArePrivate: a caller who is bound to a user gets the settings of the own
-// follows only.
+// userIDs returns the users of a list.
+func userIDs(entries []*skeinv1.FollowEntry) (users []string) {
+	for _, e := range entries {
+		users = append(users, e.GetUserId())
+	}
+	return users
+}
+
+// TestSettingsOfFollowsArePrivate checks that a caller who is bound to a user gets the settings of
+// this user's own follows only.
 func TestSettingsOfFollowsArePrivate(t *testing.T) {
 	g := newGuarded(t)
-	set := &skeinv1.FollowSettings{Notify: true}
-	at := g.as(g.tokens["all"]).publish(follow("ann", "cid"), follow("bob", "cid"), setFollow("ann", "cid", set), setFollow("bob", "cid", set))
+	notify := &skeinv1.FollowSettings{Notify: true}
+	at := g.as(g.tokens["all"]).publish(
+		follow("ann", "cid"), follow("bob", "cid"), setFollow("ann", "cid", notify), setFollow("bob", "cid", notify))
 
 	for name, c := range map[string]struct {
 		token, user string
@@ -96,26 +103,31 @@ func TestSettingsOfFollowsArePrivate(t *testing.T) {
 		"application": {"reader", "bob", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for way, options := range map[string][]connect.ClientOption{"plain": nil, "JSON": {connect.WithProtoJSON()}} {
+			for encoding, options := range map[string][]connect.ClientOption{"binary": nil, "JSON": {connect.WithProtoJSON()}} {
 				w := g.as(g.tokens[c.token], options...)
 				list := ask(w, w.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: c.user, AtLeast: at})
 				if got := list.GetEntries()[0].GetSettings(); (got != nil) != c.visible {
-					t.Errorf("%s: expected settings to be visible: %v, got %v", way, c.visible, got)
+					t.Errorf("%s: got the settings %v, want some: %v", encoding, got, c.visible)
 				}
 
+				// A list of the follows with a setting would reveal the setting.
 				_, err := w.graph.ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{
 					UserId: c.user, Only: onlyBell, AtLeast: at,
 				}))
-				if (err == nil) != c.visible || err != nil && connect.CodeOf(err) != connect.CodePermissionDenied {
-					t.Errorf("%s, only NOTIFY: expected it to be allowed: %v, got %v", way, c.visible, err)
+				if c.visible && err != nil {
+					t.Errorf("%s, only NOTIFY: got error %v, want none", encoding, err)
+				}
+				if !c.visible && connect.CodeOf(err) != connect.CodePermissionDenied {
+					t.Errorf("%s, only NOTIFY: got error %v, want permission_denied", encoding, err)
 				}
 			}
 		})
 	}
 }
 
-// TestFeedsOfFavoritesAndOfTheBell: a feed with only has the pins of the owners whose follow has
-// the setting, page by page, and its counts, its watcher and its explanations agree with it.
+// TestFeedsOfFavoritesAndOfTheBell checks that a feed with the option only has the pins of the owners
+// whose follow has the setting, page by page. Its counts, its watcher and its explanations must
+// agree with it.
 func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(
@@ -126,8 +138,10 @@ func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 		repinned("bob", "b2", "i", "cid", "c1"),
 	)
 
-	read := func(req *skeinv1.ReadFeedRequest) (pins []string) {
-		req.ReaderId, req.AtLeast, req.PageSize = "ann", at, 1
+	readPins := func(req *skeinv1.ReadFeedRequest) (pins []string) {
+		req.ReaderId = "ann"
+		req.AtLeast = at
+		req.PageSize = 1
 		for {
 			page := w.readFeed(req)
 			for _, e := range page.GetEntries() {
@@ -140,8 +154,8 @@ func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		req      *skeinv1.ReadFeedRequest
-		expected []string
+		req  *skeinv1.ReadFeedRequest
+		want []string
 	}{
 		"favorites":             {&skeinv1.ReadFeedRequest{Only: onlyFavorites}, []string{"d1"}},
 		"favorites with own":    {&skeinv1.ReadFeedRequest{Only: onlyFavorites, IncludeOwn: true}, []string{"a1", "d1"}},
@@ -153,59 +167,70 @@ func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 		"bell, seen left out":   {&skeinv1.ReadFeedRequest{Only: onlyBell, HideSeen: true}, []string{"d1", "b1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := read(c.req); !slices.Equal(got, c.expected) {
-				t.Errorf("expected %v, got %v", c.expected, got)
+			if diff := cmp.Diff(c.want, readPins(c.req)); diff != "" {
+				t.Errorf("pins of the feed (-want +got):\n%s", diff)
 			}
 		})
 	}
 
-	// A token is for the feed that it is from.
+	// A feed does not take the page token of another feed.
 	page := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Only: onlyBell, PageSize: 1, AtLeast: at})
 	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
 		ReaderId: "ann", Only: onlyFavorites, Start: after(page.GetNextPageToken()),
 	}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("a token of another feed: expected invalid_argument, got %v", err)
+		t.Errorf("page token of another feed: got error %v, want invalid_argument", err)
 	}
 
-	// The badge of the bell counts from the read marker, or from the top that the caller gives.
-	badge := func(newer, at string) uint32 {
+	// CountNewer counts from the read marker, or from the top that the caller gives.
+	countNewer := func(newer, at string) uint32 {
 		return ask(w, w.feed.CountNewer, &skeinv1.CountNewerRequest{ReaderId: "ann", Only: onlyBell, NewerThan: newer, AtLeast: at}).GetCount()
 	}
-	if n := badge("", at); n != 2 {
-		t.Errorf("badge without a marker: expected 2, got %d", n)
+	if n := countNewer("", at); n != 2 {
+		t.Errorf("CountNewer without a read marker: got %d, want 2", n)
 	}
 	newest := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Only: onlyBell, AtLeast: at})
 	watch := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", Only: onlyBell, AtLeast: at})
 	if m := watch.next(); m.GetCount() != 2 {
-		t.Errorf("watched badge: expected 2, got %v", m)
+		t.Errorf("WatchFeed without a read marker: got %v, want the count 2", m)
 	}
+
+	// Once the feed is read, only the pin that comes afterwards is newer.
 	at = w.publish(feedRead("ann", newest.GetEntries()[0].GetCreateTime()), pinned("bob", "", "b3"), pinned("cid", "", "c2"))
-	for way, newer := range map[string]string{"marker": "", "top": newest.GetNewestToken()} {
-		if n := badge(newer, at); n != 1 {
-			t.Errorf("badge from the %s: expected 1, got %d", way, n)
+	for from, newer := range map[string]string{"read marker": "", "top": newest.GetNewestToken()} {
+		if n := countNewer(newer, at); n != 1 {
+			t.Errorf("CountNewer from the %s: got %d, want 1", from, n)
 		}
 	}
+
+	// The watcher may send other counts on its way to the last one.
 	for count := watch.next().GetCount(); count != 1; {
 		count = watch.next().GetCount()
 	}
 
-	type reasons = []skeinv1.AbsenceReason
-	notSelected := skeinv1.AbsenceReason_ABSENCE_REASON_NOT_SELECTED
-	for pin, expected := range map[string]reasons{"bob b1": nil, "bob b2": {repinsHidden}, "cid c1": {notSelected}} {
-		var owner, id string
-		if _, err := fmt.Sscan(pin, &owner, &id); err != nil {
-			t.Fatal(err)
+	// ExplainPin gives no reason for the absence of a pin that is in the feed.
+	for _, c := range []struct {
+		owner, pin string
+		reasons    []skeinv1.AbsenceReason
+	}{
+		{"bob", "b1", nil},
+		{"bob", "b2", []skeinv1.AbsenceReason{repinsHidden}},
+		{"cid", "c1", []skeinv1.AbsenceReason{skeinv1.AbsenceReason_ABSENCE_REASON_NOT_SELECTED}},
+	} {
+		explained := ask(w, w.feed.ExplainPin, &skeinv1.ExplainPinRequest{
+			ReaderId: "ann", Pin: pinNamed(c.owner, c.pin), Only: onlyBell, AtLeast: at,
+		})
+		if diff := cmp.Diff(c.reasons, explained.GetReasons()); diff != "" {
+			t.Errorf("ExplainPin of %s: reasons (-want +got):\n%s", c.pin, diff)
 		}
-		why := ask(w, w.feed.ExplainPin, &skeinv1.ExplainPinRequest{ReaderId: "ann", Pin: pinNamed(owner, id), Only: onlyBell, AtLeast: at})
-		if diff := cmp.Diff(expected, why.GetReasons()); diff != "" || why.GetInFeed() != (expected == nil) {
-			t.Errorf("ExplainPin of %s (-expected +got):\n%s\n%v", pin, diff, why)
+		if wantInFeed := c.reasons == nil; explained.GetInFeed() != wantInFeed {
+			t.Errorf("ExplainPin of %s: got in_feed %v, want %v", c.pin, explained.GetInFeed(), wantInFeed)
 		}
 	}
 }
 
-// TestFeedOfFavoritesHasTheOwnersSetLast: a feed with only has the owners for whom the setting was
-// set last, as many as the limit says.
+// TestFeedOfFavoritesHasTheOwnersSetLast checks that a feed with the option only has the owners for
+// whom the setting was set last, up to the limit.
 func TestFeedOfFavoritesHasTheOwnersSetLast(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	favorite := &skeinv1.FollowSettings{Favorite: true}
@@ -214,25 +239,29 @@ func TestFeedOfFavoritesHasTheOwnersSetLast(t *testing.T) {
 		owner := fmt.Sprintf("owner%d", i)
 		evs = append(evs, follow("ann", owner), setFollow("ann", owner, favorite))
 	}
-	first, last := "owner0", fmt.Sprintf("owner%d", inbox.MaxSelectedOwners)
+
+	// There is an owner more than the limit allows, so the feed leaves out the first one.
+	first := "owner0"
+	last := fmt.Sprintf("owner%d", inbox.MaxSelectedOwners)
 	evs = append(evs, pinned(first, "", "p"), pinned("owner1", "", "p"), pinned(last, "", "p"))
 	var at string
-	for part := range slices.Chunk(evs, 500) {
-		at = w.publish(part...)
+	for batch := range slices.Chunk(evs, 500) {
+		at = w.publish(batch...)
 	}
-
-	owners := func() (names []string) {
+	ownersInFeed := func() (names []string) {
 		for _, e := range w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Only: onlyFavorites, AtLeast: at}).GetEntries() {
 			names = append(names, e.GetOwnerId())
 		}
 		return names
 	}
-	if got, expected := owners(), []string{last, "owner1"}; !slices.Equal(got, expected) {
-		t.Errorf("expected %v, got %v", expected, got)
+	if diff := cmp.Diff([]string{last, "owner1"}, ownersInFeed()); diff != "" {
+		t.Errorf("owners in the feed (-want +got):\n%s", diff)
 	}
+
+	// Once the setting of the first one is set again, it is that of owner1 that was set longest ago.
 	at = w.publish(setFollow("ann", first, favorite))
-	if got, expected := owners(), []string{last, first}; !slices.Equal(got, expected) {
-		t.Errorf("after it was set again: expected %v, got %v", expected, got)
+	if diff := cmp.Diff([]string{last, first}, ownersInFeed()); diff != "" {
+		t.Errorf("owners in the feed after the setting of %s was set again (-want +got):\n%s", first, diff)
 	}
 }
 
@@ -243,53 +272,63 @@ func muteUntil(user, muted string, end time.Time) *skeinv1.Event {
 	return ev
 }
 
-// TestMuteEndsByItself: a mute with an end leaves feeds, lists and counts when the log time has
-// reached the end, and a watcher is told.
+// TestMuteEndsByItself checks that a mute with an end has no effect on feeds, lists and counts once
+// the log time has reached the end, and that a watcher gets the new count.
 func TestMuteEndsByItself(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	farEnd := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "p"), muteUntil("ann", "bob", farEnd), mute("ann", "cid"))
 
-	type state struct {
-		feed, muted int
-		counted     uint32
-		muting      bool
-		until       time.Time
+	// muteState is what a reader sees of mutes.
+	type muteState struct {
+		PinsInFeed, MutedUsers int
+		Muting                 bool
+		MuteUntil              time.Time
 	}
-	look := func(at string) (s state) {
-		s.feed = len(w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}).GetEntries())
+	readMuteState := func(at string) (s muteState) {
+		t.Helper()
+		s.PinsInFeed = len(w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}).GetEntries())
+
+		// The list, its total and the count must have the same number of users.
 		list := ask(w, w.graph.ListMuted, &skeinv1.ListMutedRequest{UserId: "ann", AtLeast: at})
-		s.muted = len(list.GetEntries())
-		counts := ask(w, w.graph.BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{UserIds: []string{"ann"}, AtLeast: at})
-		if s.counted = counts.GetUsers()[0].GetMutedCount(); s.counted != list.GetTotalSize() {
-			t.Errorf("%d muted users are counted, and the list has %d", s.counted, list.GetTotalSize())
+		s.MutedUsers = len(list.GetEntries())
+		if int(list.GetTotalSize()) != s.MutedUsers {
+			t.Errorf("ListMuted: got a total of %d, want %d as in the list", list.GetTotalSize(), s.MutedUsers)
 		}
+		counts := ask(w, w.graph.BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{UserIds: []string{"ann"}, AtLeast: at})
+		if n := counts.GetUsers()[0].GetMutedCount(); int(n) != s.MutedUsers {
+			t.Errorf("BatchGetFollowCounts: got %d muted users, want %d as in the list", n, s.MutedUsers)
+		}
+
 		relationship := ask(w, w.graph.BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 			ViewerId: "ann", UserIds: []string{"bob"}, AtLeast: at,
 		}).GetRelationships()[0]
-		s.muting = relationship.GetMuting()
+		s.Muting = relationship.GetMuting()
 		if relationship.GetMuteUntil() != nil {
-			s.until = relationship.GetMuteUntil().AsTime()
+			s.MuteUntil = relationship.GetMuteUntil().AsTime()
 		}
 		return s
 	}
-	if got, expected := look(at), (state{muted: 2, counted: 2, muting: true, until: farEnd.UTC()}); got != expected {
-		t.Errorf("before the end: expected %+v, got %+v", expected, got)
+
+	want := muteState{MutedUsers: 2, Muting: true, MuteUntil: farEnd.UTC()}
+	if diff := cmp.Diff(want, readMuteState(at)); diff != "" {
+		t.Errorf("before the end (-want +got):\n%s", diff)
 	}
 	watch := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: at})
 	if m := watch.next(); m.GetCount() != 0 {
-		t.Errorf("watched before the end: expected 0, got %v", m)
+		t.Errorf("WatchFeed before the end: got %v, want the count 0", m)
 	}
 
-	// The latest mute decides. Plays of somebody else move the log time past its end.
+	// The latest mute decides. Plays of another user move the log time past its end.
 	end := time.Now().Add(50 * time.Millisecond)
 	w.publish(muteUntil("ann", "bob", end))
 	for time.Now().Before(end.Add(time.Millisecond)) {
 		w.publish(played("dan", "i"))
 	}
 	at = w.publish(played("dan", "i"))
-	if got, expected := look(at), (state{feed: 1, muted: 1, counted: 1}); got != expected {
-		t.Errorf("after the end: expected %+v, got %+v", expected, got)
+	want = muteState{PinsInFeed: 1, MutedUsers: 1}
+	if diff := cmp.Diff(want, readMuteState(at)); diff != "" {
+		t.Errorf("after the end (-want +got):\n%s", diff)
 	}
 	for count := watch.next().GetCount(); count != 1; {
 		count = watch.next().GetCount()

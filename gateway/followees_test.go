@@ -12,39 +12,40 @@ import (
 
 func TestFolloweeLimit(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = 3 })
-	// try publishes in part and returns the indexes of the refused events.
-	try := func(evs ...*skeinv1.Event) (refused []int32) {
+
+	// checkRefused publishes events, and checks the indexes of those that are over the limit.
+	checkRefused := func(name string, want []int32, evs ...*skeinv1.Event) {
 		t.Helper()
+		var refused []int32
 		res := ask(w, w.events.Publish, &skeinv1.PublishRequest{
 			Events: evs, AllowPartial: true, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 		})
 		for _, r := range res.GetRejections() {
 			if r.GetReason() != skeinv1.Reason_REASON_FOLLOWEE_LIMIT {
-				t.Errorf("refused for another reason: %v", r)
+				t.Errorf("%s: got the rejection %v, want only the reason FOLLOWEE_LIMIT", name, r)
 			}
 			refused = append(refused, r.GetIndex())
 		}
-		return refused
-	}
-	want := func(name string, want, got []int32) {
-		t.Helper()
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+		if diff := cmp.Diff(want, refused); diff != "" {
+			t.Errorf("%s: indexes of refused events (-want +got):\n%s", name, diff)
 		}
 	}
-	want("of one call", []int32{3, 5}, try(
+
+	// Each step begins with the follows that the steps before it have left.
+	checkRefused("follows within one call count", []int32{3, 5},
 		follow("ann", "a"), followBoard("ann", "b", "x"), follow("ann", "c"), follow("ann", "d"), follow("ann", "a"),
 		followBoard("ann", "e", ""), followBoard("ann", "b", "y"), follow("ann", "b"),
-	))
-	want("of the graph", []int32{0}, try(follow("ann", "d")))
-	want("repeats of what holds", nil, try(follow("ann", "a"), followBoard("ann", "a", "z"), follow("ann", "c")))
-	want("an end makes room", []int32{2}, try(unfollow("ann", "a"), follow("ann", "d"), follow("ann", "e")))
-	want("a block makes room", []int32{2}, try(block("ann", "d"), follow("ann", "e"), follow("ann", "f")))
-	want("the end of nothing does not", []int32{1}, try(unfollow("ann", "nobody"), follow("ann", "f")))
-	want("each follower has its own", nil, try(follow("bob", "1"), follow("cid", "1"), follow("bob", "2"), follow("bob", "3")))
-	want("history is not bounded", nil, try(backfill(follow("ann", "g"), 1), backfill(follow("ann", "h"), 2)))
-	want("being followed is not bounded", nil, try(follow("1", "ann"), follow("2", "ann"), follow("3", "ann"), follow("4", "ann")))
+	)
+	checkRefused("follows of earlier calls count", []int32{0}, follow("ann", "d"))
+	checkRefused("repeated follows do not count", nil, follow("ann", "a"), followBoard("ann", "a", "z"), follow("ann", "c"))
+	checkRefused("an unfollow allows another follow", []int32{2}, unfollow("ann", "a"), follow("ann", "d"), follow("ann", "e"))
+	checkRefused("a block allows another follow", []int32{2}, block("ann", "d"), follow("ann", "e"), follow("ann", "f"))
+	checkRefused("an unfollow without a follow allows none", []int32{1}, unfollow("ann", "nobody"), follow("ann", "f"))
+	checkRefused("each follower has a limit of their own", nil, follow("bob", "1"), follow("cid", "1"), follow("bob", "2"), follow("bob", "3"))
+	checkRefused("history is not limited", nil, backfill(follow("ann", "g"), 1), backfill(follow("ann", "h"), 2))
+	checkRefused("followers are not limited", nil, follow("1", "ann"), follow("2", "ann"), follow("3", "ann"), follow("4", "ann"))
 
+	// A call that must be accepted whole fails, and names the event. An invalid event comes first.
 	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{
 		follow("bob", "3"), follow("bob", "4"),
 	}}))
@@ -55,23 +56,27 @@ func TestFolloweeLimit(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.target_user_id")
 }
 
-// The cache of the followee cap does not change the limit for follows that come one by one.
+// TestFolloweeLimitIsExactForSingleFollows checks that the cache of the followee cap does not change
+// the limit for follows that come one by one.
 func TestFolloweeLimitIsExactForSingleFollows(t *testing.T) {
-	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = 20 })
-	for i := range 22 {
+	const limit = 20
+	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = limit })
+	for i := range limit + 2 {
 		_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
 			Events: []*skeinv1.Event{follow("ann", fmt.Sprint(i))}, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 		}))
-		if i < 20 && err != nil {
-			t.Fatalf("follow %d: %v", i, err)
+		if i < limit && err != nil {
+			t.Fatalf("follow %d: got error %v, want none below the limit of %d", i, err, limit)
 		}
-		if i >= 20 {
+		if i >= limit {
 			wantError(t, err, connect.CodeFailedPrecondition, "FOLLOWEE_LIMIT", "events[0].user_followed")
 		}
 	}
 }
 
-func TestNoFolloweeLimit(t *testing.T) {
+// TestNegativeFolloweeLimitDisablesIt checks that a follower may follow more users than the default
+// limit of 10,000 allows if the limit is negative.
+func TestNegativeFolloweeLimitDisablesIt(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = -1 })
 	for n := range 11 {
 		var evs []*skeinv1.Event

@@ -22,41 +22,44 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// guarded is a world behind TLS and tokens.
+// guarded is a world that is reached by TLS and demands tokens.
 type guarded struct {
 	*world
 	ca *accesstest.Authority
-	// jwts signs tokens that are taken.
+	// jwts signs JWTs that the server accepts.
 	jwts *accesstest.JWTs
-	// file is the token file, tokens what is known by it: one for each role, and some who are bound
-	// to ann.
-	file   string
+	// file is the path of the token file.
+	file string
+	// tokens are the tokens in the file by the names of their callers: one for each role, one for
+	// all roles, one that is bound to ann, and an expired one.
 	tokens map[string]string
-	lines  map[string]string
-	log    *lockedLog
+	// lines are the lines of the file by the names of callers.
+	lines map[string]string
+	// log has everything that the server logs.
+	log *lockedLog
 }
 
-// lockedLog is a log of everything, which several goroutines write.
+// lockedLog is a buffer to which several goroutines write.
 type lockedLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write appends.
+// Write is part of io.Writer.
 func (l *lockedLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-// String is what was written so far.
+// String returns what was written so far.
 func (l *lockedLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// guardFiles makes what a guard needs.
+// guardFiles writes the files that a server with authentication needs. The world does not exist yet.
 func guardFiles(t testing.TB) *guarded {
 	t.Helper()
 	g := &guarded{
@@ -71,26 +74,31 @@ func guardFiles(t testing.TB) *guarded {
 		{Name: "all", Roles: access.AllRoles},
 		{Name: "ann", Roles: access.AllRoles, User: "ann"},
 	} {
-		var err error
-		if g.tokens[c.Name], g.lines[c.Name], err = access.NewToken(c, time.Time{}); err != nil {
-			t.Fatal(err)
-		}
+		g.makeToken(t, c, time.Time{})
 	}
-	old, line, err := access.NewToken(access.Caller{Name: "old", Roles: access.AllRoles}, time.Now().Add(-time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.tokens["old"], g.lines["old"] = old, line
+	g.makeToken(t, access.Caller{Name: "old", Roles: access.AllRoles}, time.Now().Add(-time.Hour))
 	g.writeTokens(t)
 	return g
 }
 
-// writeTokens writes the token file, but for some.
-func (g *guarded) writeTokens(t testing.TB, but ...string) {
+// makeToken makes a token for a caller, without writing it to the file. The zero time means that the
+// token does not expire.
+func (g *guarded) makeToken(t testing.TB, caller access.Caller, expiry time.Time) {
+	t.Helper()
+	token, line, err := access.NewToken(caller, expiry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.tokens[caller.Name] = token
+	g.lines[caller.Name] = line
+}
+
+// writeTokens writes the token file without the tokens of some callers.
+func (g *guarded) writeTokens(t testing.TB, excluded ...string) {
 	t.Helper()
 	var text strings.Builder
 	for name, line := range g.lines {
-		if !slices.Contains(but, name) {
+		if !slices.Contains(excluded, name) {
 			text.WriteString(line + "\n")
 		}
 	}
@@ -99,33 +107,42 @@ func (g *guarded) writeTokens(t testing.TB, but ...string) {
 	}
 }
 
+// options sets the options of a world that demands the tokens.
 func (g *guarded) options(t testing.TB, o *worldOptions) {
 	t.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cert, key := g.ca.Server(t.TempDir())
 	var err error
-	if o.Certificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key}, o.Logger); err != nil {
+	o.Certificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key}, o.Logger)
+	if err != nil {
 		t.Fatal(err)
 	}
+	o.clientTLS = &tls.Config{RootCAs: g.ca.Pool, MinVersion: tls.VersionTLS12}
+
 	o.Authenticator, err = access.Open(access.Options{
 		Tokens: g.file, JWKS: g.jwts.File, Issuer: accesstest.Issuer, Audience: accesstest.Audience, Logger: o.Logger,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.clientTLS = &tls.Config{RootCAs: g.ca.Pool, MinVersion: tls.VersionTLS12}
 }
 
+// newGuarded returns a guarded world with all stores. Its own clients send no token.
 func newGuarded(t testing.TB, options ...func(*worldOptions)) *guarded {
 	t.Helper()
 	g := guardFiles(t)
-	g.world = newWorld(t, append([]func(*worldOptions){
-		withFeeds, withSeen, withCounters, withNotifications, func(o *worldOptions) { g.options(t, o); o.Operator = idle{} },
-	}, options...)...)
+	guardedOptions := []func(*worldOptions){
+		withFeeds, withSeen, withCounters, withNotifications,
+		func(o *worldOptions) {
+			g.options(t, o)
+			o.Operator = idle{}
+		},
+	}
+	g.world = newWorld(t, append(guardedOptions, options...)...)
 	return g
 }
 
-// idle is an operator that has nothing to do.
+// idle is an operator that refuses to start operations, and knows none.
 type idle struct{}
 
 // Start is part of Operator.
@@ -153,7 +170,7 @@ func (idle) Watch(context.Context, string, func(*skeinv1.Operation) error) error
 	return operator.ErrUnknownOperation
 }
 
-// bearer has every request carry a token; none for an empty one.
+// bearer adds a token to every request. An empty token adds none.
 type bearer struct {
 	token string
 	next  http.RoundTripper
@@ -168,7 +185,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// as has the clients of the world carry a token.
+// as returns a copy of the world whose clients send a token.
 func (g *guarded) as(token string, options ...connect.ClientOption) *world {
 	w := *g.world
 	w.http = &http.Client{Transport: bearer{token, g.http.Transport}}

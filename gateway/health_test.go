@@ -27,7 +27,7 @@ func newHealthCheck(service string) *healthv1.HealthCheckRequest {
 	return &healthv1.HealthCheckRequest{Service: service}
 }
 
-// awaitServing reads until the service serves.
+// awaitServing reads from a stream until the service serves, or the stream ends.
 func awaitServing(watch *connect.ServerStreamForClient[healthv1.HealthCheckResponse]) {
 	for watch.Receive() {
 		if watch.Msg().GetStatus() == serving {
@@ -36,7 +36,7 @@ func awaitServing(watch *connect.ServerStreamForClient[healthv1.HealthCheckRespo
 	}
 }
 
-// wantHealth demands the health of services by name.
+// wantHealth checks the health of services by their names. A failure says when.
 func (w *world) wantHealth(when string, want map[string]healthv1.HealthCheckResponse_ServingStatus) {
 	w.t.Helper()
 	for service, status := range want {
@@ -44,19 +44,20 @@ func (w *world) wantHealth(when string, want map[string]healthv1.HealthCheckResp
 		switch {
 		case status == unknown:
 			if connect.CodeOf(err) != connect.CodeNotFound {
-				w.t.Errorf("%s: %q: %v", when, service, err)
+				w.t.Errorf("%s: health of %q: got error %v, want not_found", when, service, err)
 			}
 		case err != nil:
-			w.t.Errorf("%s: %q: %v", when, service, err)
+			w.t.Errorf("%s: health of %q: got error %v, want %v", when, service, err, status)
 		case res.Msg.GetStatus() != status:
-			w.t.Errorf("%s: %q is %v, want %v", when, service, res.Msg.GetStatus(), status)
+			w.t.Errorf("%s: health of %q: got %v, want %v", when, service, res.Msg.GetStatus(), status)
 		}
 	}
 }
 
+// wantReady checks the code of /readyz, its status, and the state of the graph on the page.
 func (w *world) wantReady(when string, code int, status, state string) {
 	w.t.Helper()
-	got, _, body := w.get("/readyz")
+	gotCode, _, body := w.get("/readyz")
 	var page struct {
 		Status      string
 		Projections map[string]struct{ State string }
@@ -64,62 +65,76 @@ func (w *world) wantReady(when string, code int, status, state string) {
 	if err := json.Unmarshal(body, &page); err != nil {
 		w.t.Fatal(err)
 	}
-	if got != code || page.Status != status || page.Projections["graph"].State != state {
-		w.t.Errorf("%s: %d %s, want %d %s %s", when, got, body, code, status, state)
+	if gotCode != code || page.Status != status || page.Projections["graph"].State != state {
+		w.t.Errorf("%s: /readyz: got code %d and %s, want code %d, status %s and a graph that is %s", when, gotCode, body, code, status, state)
 	}
 }
 
-// A node is not ready before other nodes can know what it serves.
+// TestNodeIsNotReadyBeforeOthersKnowIt checks that a node is not ready before other nodes can know
+// which partitions it serves.
 func TestNodeIsNotReadyBeforeOthersKnowIt(t *testing.T) {
-	var known atomic.Bool
+	var joined atomic.Bool
 	w := newWorld(t, func(o *worldOptions) {
-		o.Nodes, o.IsJoined = func() []Node { return nil }, known.Load
+		o.Nodes = func() []Node { return nil }
+		o.IsJoined = joined.Load
 	})
 	w.publish(follow("ann", "bob"))
 	w.fold()
-	w.wantReady("unknown", http.StatusServiceUnavailable, "joining", "ready")
-	w.wantHealth("unknown", map[string]healthv1.HealthCheckResponse_ServingStatus{"": notServing, connectv1.GraphServiceName: notServing})
-	known.Store(true)
-	w.wantReady("known", http.StatusOK, "ready", "ready")
-	w.wantHealth("known", map[string]healthv1.HealthCheckResponse_ServingStatus{"": serving, connectv1.GraphServiceName: serving})
+	w.wantReady("before the node has joined", http.StatusServiceUnavailable, "joining", "ready")
+	w.wantHealth("before the node has joined", map[string]healthv1.HealthCheckResponse_ServingStatus{
+		"": notServing, connectv1.GraphServiceName: notServing,
+	})
+
+	joined.Store(true)
+	w.wantReady("after the node has joined", http.StatusOK, "ready", "ready")
+	w.wantHealth("after the node has joined", map[string]healthv1.HealthCheckResponse_ServingStatus{
+		"": serving, connectv1.GraphServiceName: serving,
+	})
 }
 
-// A load balancer that polls /readyz sends no calls that fail because no node has the rows. A node
-// that was ready stays ready while a part of the cluster is lost, because calls about the other
-// partitions are answered.
+// TestNodeIsReadyOnceEveryPartitionIsServed checks that a node is not ready before the nodes
+// together serve all partitions, so that a load balancer that polls /readyz sends no calls that
+// would fail because no node has the rows. A node that has partitions and was ready stays ready while
+// others are lost, because calls about the remaining partitions are answered.
 func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
-	var half events.Partitions
+	var none, firstHalf events.Partitions
 	for p := range events.NumPartitions / 2 {
-		half.Add(uint8(p))
+		firstHalf.Add(uint8(p))
 	}
 	all := events.AllPartitions()
-	otherHalf := all.Without(&half)
+	secondHalf := all.Without(&firstHalf)
+
 	for _, c := range []struct {
-		name     string
-		own      events.Partitions
-		others   []events.Partitions // what another node serves, step by step
-		statuses []string
+		name string
+		own  events.Partitions
+		// servedByOther are the partitions that another node serves in each step, and statuses are
+		// those of the tested node.
+		servedByOther []events.Partitions
+		statuses      []string
 	}{
-		{"a new node of a new cluster", events.Partitions{}, []events.Partitions{{}, half, all}, []string{"unserved", "unserved", "ready"}},
-		{"a node that holds a half", half, []events.Partitions{{}, otherHalf, {}}, []string{"unserved", "ready", "ready"}},
-		{"a router", events.Partitions{}, []events.Partitions{all, half, {}}, []string{"ready", "ready", "unserved"}},
+		{"a new node of a new cluster", none, []events.Partitions{none, firstHalf, all}, []string{"unserved", "unserved", "ready"}},
+		{"a node that holds a half", firstHalf, []events.Partitions{none, secondHalf, none}, []string{"unserved", "ready", "ready"}},
+		{"a router", none, []events.Partitions{all, firstHalf, none}, []string{"ready", "ready", "unserved"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var serves events.Partitions
+			var served events.Partitions
 			w := newWorld(t, func(o *worldOptions) {
 				o.partitions = &c.own
-				o.Nodes = func() []Node { return []Node{{Name: "other", Addr: "127.0.0.1:1", Serves: serves}} }
+				o.Nodes = func() []Node { return []Node{{Name: "other", Addr: "127.0.0.1:1", Serves: served}} }
 			})
 			w.publish(follow("ann", "bob"))
 			w.fold()
 			for i, status := range c.statuses {
-				serves = c.others[i]
-				code, health := http.StatusServiceUnavailable, notServing
+				served = c.servedByOther[i]
+				code := http.StatusServiceUnavailable
+				health := notServing
 				if status == "ready" {
-					code, health = http.StatusOK, serving
+					code = http.StatusOK
+					health = serving
 				}
-				w.wantReady(fmt.Sprintf("step %d", i), code, status, "ready")
-				w.wantHealth(fmt.Sprintf("step %d", i), map[string]healthv1.HealthCheckResponse_ServingStatus{
+				step := fmt.Sprintf("step %d", i)
+				w.wantReady(step, code, status, "ready")
+				w.wantHealth(step, map[string]healthv1.HealthCheckResponse_ServingStatus{
 					"": health, connectv1.GraphServiceName: health,
 				})
 			}
@@ -127,30 +142,38 @@ func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
 	}
 }
 
-// Problems do not change the status, because a restart repairs none of them.
+// TestHealthzNamesProblems checks that /healthz names problems without a change of its status,
+// because a restart repairs none of them.
 func TestHealthzNamesProblems(t *testing.T) {
 	var problems []string
 	w := newWorld(t, func(o *worldOptions) { o.Problems = func() []string { return problems } })
-	for _, want := range []string{
-		`{"status":"ok","version":"test"}`,
-		`{"status":"ok","version":"test","problems":["the log cannot be archived"]}`,
-	} {
+	checkHealthz := func(want string) {
+		t.Helper()
 		if status, _, body := w.get("/healthz"); status != http.StatusOK || strings.TrimSpace(string(body)) != want {
-			t.Errorf("expected 200 %s, got %d %s", want, status, body)
+			t.Errorf("/healthz: got %d %s, want 200 %s", status, body, want)
 		}
-		problems = []string{"the log cannot be archived"}
 	}
+
+	checkHealthz(`{"status":"ok","version":"test"}`)
+	problems = []string{"the log cannot be archived"}
+	checkHealthz(`{"status":"ok","version":"test","problems":["the log cannot be archived"]}`)
 }
 
-func TestHealth(t *testing.T) {
+// TestHealthFollowsTheStateOfTheGraph checks /readyz, health checks and a health stream while the
+// graph starts, when it has caught up, and after it has stopped.
+func TestHealthFollowsTheStateOfTheGraph(t *testing.T) {
 	w := newWorld(t, asleep)
 	at := w.publish(follow("ann", "bob"))
-	all := []string{"", connectv1.GraphServiceName, connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName}
+	services := []string{"", connectv1.GraphServiceName, connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName}
+
+	// No service serves before the first catch-up.
 	w.wantReady("at first", http.StatusServiceUnavailable, "catching_up", "starting")
-	for _, service := range all {
+	for _, service := range services {
 		w.wantHealth("at first", map[string]healthv1.HealthCheckResponse_ServingStatus{service: notServing})
 	}
 	w.wantHealth("at first", map[string]healthv1.HealthCheckResponse_ServingStatus{"skein.v1.Nothing": unknown})
+
+	// Afterwards, all do except those of stores that the world does not have.
 	w.fold()
 	watch, err := w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck(connectv1.GraphServiceName)))
 	if err != nil {
@@ -159,7 +182,7 @@ func TestHealth(t *testing.T) {
 	defer watch.Close()
 	awaitServing(watch)
 	w.wantReady("when it has caught up", http.StatusOK, "ready", "ready")
-	for _, service := range all {
+	for _, service := range services {
 		w.wantHealth("when it has caught up", map[string]healthv1.HealthCheckResponse_ServingStatus{service: serving})
 	}
 	w.wantHealth("when it has caught up", map[string]healthv1.HealthCheckResponse_ServingStatus{
@@ -167,22 +190,25 @@ func TestHealth(t *testing.T) {
 		"skein.v1.Nothing": unknown,
 	})
 	if _, err := w.followers("bob", anyKind)(1, "", at); err != nil {
-		t.Error(err)
+		t.Errorf("ListFollowers when it has caught up: got error %v, want none", err)
 	}
+
+	// Events can still be published when the graph has stopped.
 	w.unfold()
 	if !watch.Receive() || watch.Msg().GetStatus() != notServing {
-		t.Error("the watcher was not told: ", watch.Msg(), watch.Err())
+		t.Errorf("health stream when the graph has stopped: got %v and error %v, want %v", watch.Msg(), watch.Err(), notServing)
 	}
-	w.wantReady("when all have stopped", http.StatusServiceUnavailable, "failed", "stopped")
-	w.wantHealth("when all have stopped", map[string]healthv1.HealthCheckResponse_ServingStatus{
+	w.wantReady("when the graph has stopped", http.StatusServiceUnavailable, "failed", "stopped")
+	w.wantHealth("when the graph has stopped", map[string]healthv1.HealthCheckResponse_ServingStatus{
 		"": notServing, connectv1.GraphServiceName: notServing, connectv1.EventServiceName: serving,
 	})
 	if status, _, body := w.get("/healthz"); status != http.StatusOK {
-		t.Errorf("/healthz: %d %s", status, body)
+		t.Errorf("/healthz when the graph has stopped: got %d %s, want 200", status, body)
 	}
 }
 
-// A health stream of an unknown service reports that, and stays open.
+// TestHealthWatchOfAnUnknownService checks that a health stream of an unknown service reports that,
+// and stays open until the caller ends it.
 func TestHealthWatchOfAnUnknownService(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,11 +217,14 @@ func TestHealthWatchOfAnUnknownService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !watch.Receive() || watch.Msg().GetStatus() != unknown {
-		t.Error(watch.Msg(), watch.Err())
+		t.Errorf("first message: got %v and error %v, want %v", watch.Msg(), watch.Err(), unknown)
 	}
 	cancel()
 	if watch.Receive() {
-		t.Error(watch.Msg())
+		t.Errorf("after the cancellation: got the message %v, want none", watch.Msg())
+	}
+	if code := connect.CodeOf(watch.Err()); code != connect.CodeCanceled {
+		t.Errorf("after the cancellation: got error %v, want canceled", watch.Err())
 	}
 	_ = watch.Close()
 }

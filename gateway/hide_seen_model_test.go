@@ -11,13 +11,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// audience is a reader whose history is kept beside the log, in the plainest form.
+// audience is a reader and a plain model of what this reader has seen. Each of its events is both
+// published and recorded in the model.
 type audience struct {
 	w      *world
 	reader string
+	// at is the position of the last event.
 	at     string
 	played map[string]bool
-	// served are all serves, the last one last.
+	// served has the items that were served, oldest first. An item may be there several times.
 	served []string
 }
 
@@ -28,7 +30,7 @@ func (a *audience) play(item string) {
 	a.publish(played(a.reader, item))
 }
 
-// serve serves items. Of one event the first item counts as the last served.
+// serve serves items in one event, whose first item counts as the one that was served last.
 func (a *audience) serve(items ...string) {
 	for _, item := range slices.Backward(items) {
 		a.served = append(a.served, item)
@@ -37,37 +39,46 @@ func (a *audience) serve(items ...string) {
 }
 
 func (a *audience) clear() {
-	a.played, a.served = map[string]bool{}, nil
+	a.played = map[string]bool{}
+	a.served = nil
 	a.publish(seenCleared(a.reader))
 }
 
-// seen reports whether an item was played, or is among the last 100 different items that were
-// served.
+// seen reports whether an item was played or is among the last 100 different items that were
+// served. With ignoreServed, only plays count.
 func (a *audience) seen(item string, ignoreServed bool) bool {
-	if a.played[item] || ignoreServed {
-		return a.played[item]
+	if a.played[item] {
+		return true
 	}
-	last := map[string]bool{}
-	for _, other := range slices.Backward(a.served) {
-		if last[other] = true; len(last) > 100 {
-			break
+	if ignoreServed {
+		return false
+	}
+
+	newer := map[string]bool{}
+	for _, servedItem := range slices.Backward(a.served) {
+		newer[servedItem] = true
+		if len(newer) > 100 {
+			return false
 		}
-		if other == item {
+		if servedItem == item {
 			return true
 		}
 	}
 	return false
 }
 
-// something happens to a reader of some items.
+// something draws and publishes an event by which the reader sees some of the items, or forgets
+// what was seen.
 func (a *audience) something(t *rapid.T, items []string) {
 	item := rapid.SampledFrom(items)
-	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	switch rapid.IntRange(0, 5).Draw(t, "change") {
 	case 0, 1:
 		a.play(item.Draw(t, "played"))
 	case 2, 3:
 		a.serve(rapid.SliceOfNDistinct(item, 1, len(items), rapid.ID).Draw(t, "served")...)
-	case 4: // what was served before is no longer among the last 100, but for some
+	case 4:
+		// With these items, all or most of those that were served before are no longer among the
+		// last 100. Their ids contain the position, so that they are new each time.
 		others := make([]string, rapid.IntRange(90, 100).Draw(t, "others"))
 		for i := range others {
 			others[i] = fmt.Sprintf("%s-%d", a.at, i)
@@ -78,16 +89,19 @@ func (a *audience) something(t *rapid.T, items []string) {
 	}
 }
 
-// TestHideSeenIsFilterSeen reads sessions whose every page is published as served, while the reader
-// plays, is served and forgets: each page holds the next entries of the whole feed that the reader
-// has not seen at its position (I9, I10), which are those that FilterSeen leaves.
+// TestHideSeenIsFilterSeen reads sessions and publishes each page as served, while the reader also
+// plays, is served and forgets items. Each page must have the next entries of the whole feed that
+// the reader has not seen at its position (I9, I10). Their items must be those that FilterSeen
+// leaves.
 func TestHideSeenIsFilterSeen(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	readers := 0
 	rapid.Check(t, func(t *rapid.T) {
+		// All runs share a world, so each has users and items of its own.
 		readers++
 		a := &audience{w: w, reader: fmt.Sprintf("reader-%d", readers), played: map[string]bool{}}
-		bob, cid := "bob-of-"+a.reader, "cid-of-"+a.reader
+		bob := "bob-of-" + a.reader
+		cid := "cid-of-" + a.reader
 		evs := []*skeinv1.Event{follow(a.reader, bob), follow(a.reader, cid)}
 		items := make([]string, rapid.IntRange(1, 10).Draw(t, "items"))
 		for i := range items {
@@ -101,10 +115,11 @@ func TestHideSeenIsFilterSeen(t *testing.T) {
 			}
 		}
 		a.publish(evs...)
-		for range rapid.IntRange(0, 4).Draw(t, "before") {
+
+		for range rapid.IntRange(0, 4).Draw(t, "changes before") {
 			a.something(t, items)
 		}
-		a.session(t, &skeinv1.ReadFeedRequest{
+		a.checkSession(t, &skeinv1.ReadFeedRequest{
 			ReaderId: a.reader, HideSeen: true, PageSize: rapid.Int32Range(1, 4).Draw(t, "page size"),
 			IgnoreServed: rapid.Bool().Draw(t, "ignore served"), OnePerItem: rapid.Bool().Draw(t, "one per item"),
 			Order: rapid.SampledFrom([]skeinv1.FeedOrder{newestFirst, byHeat}).Draw(t, "order"),
@@ -112,45 +127,61 @@ func TestHideSeenIsFilterSeen(t *testing.T) {
 	})
 }
 
-// session reads a feed to its end.
-func (a *audience) session(t *rapid.T, req *skeinv1.ReadFeedRequest, items []string) {
-	whole := a.w.readFeed(&skeinv1.ReadFeedRequest{
+// checkSession reads a feed to its end and compares each page with the model.
+func (a *audience) checkSession(t *rapid.T, req *skeinv1.ReadFeedRequest, items []string) {
+	// rest has the entries of the whole feed, seen or not, that come after the last page.
+	rest := a.w.readFeed(&skeinv1.ReadFeedRequest{
 		ReaderId: a.reader, PageSize: 200, OnePerItem: req.GetOnePerItem(), Order: req.GetOrder(), AtLeast: a.at,
 	}).GetEntries()
 	for {
-		unseen := slices.DeleteFunc(slices.Clone(whole), func(e *skeinv1.FeedEntry) bool { return a.seen(e.GetItemId(), req.GetIgnoreServed()) })
-		a.demandFilter(t, req.GetIgnoreServed(), items)
+		a.checkFilterSeen(t, req.GetIgnoreServed(), items)
+		unseen := slices.DeleteFunc(slices.Clone(rest), func(e *skeinv1.FeedEntry) bool {
+			return a.seen(e.GetItemId(), req.GetIgnoreServed())
+		})
 		want := unseen[:min(len(unseen), int(req.GetPageSize()))]
+
 		req.AtLeast = a.at
 		res := a.w.readFeed(req)
-		if diff := cmp.Diff(pinNames(want), pinNames(res.GetEntries())); diff != "" || res.GetCompleteness() != complete {
-			t.Fatalf("%v, %v: %s", req, res.GetCompleteness(), diff)
+		if diff := cmp.Diff(pinNames(want), pinNames(res.GetEntries())); diff != "" {
+			t.Fatalf("%v: page (-want +got):\n%s", req, diff)
 		}
-		if more := len(unseen) > len(want); more != (res.GetNextPageToken() != "") {
-			t.Fatalf("%v: there is more: %v, the token: %q", req, more, res.GetNextPageToken())
-		} else if !more {
+		if res.GetCompleteness() != complete {
+			t.Fatalf("%v: got %v, want %v", req, res.GetCompleteness(), complete)
+		}
+
+		// A page has a token only if there are more entries.
+		hasMore := len(unseen) > len(want)
+		if hasToken := res.GetNextPageToken() != ""; hasToken != hasMore {
+			t.Fatalf("%v: got a next page token: %v, want %v", req, hasToken, hasMore)
+		}
+		if !hasMore {
 			return
 		}
+
+		// The next page begins after the last entry of this page.
 		last := want[len(want)-1]
-		whole = whole[1+slices.IndexFunc(whole, func(e *skeinv1.FeedEntry) bool {
+		lastIndex := slices.IndexFunc(rest, func(e *skeinv1.FeedEntry) bool {
 			return e.GetOwnerId() == last.GetOwnerId() && e.GetPinId() == last.GetPinId()
-		}):]
+		})
+		rest = rest[lastIndex+1:]
 		req.Start = after(res.GetNextPageToken())
-		shown := make([]string, 0, len(want))
+
+		// Serve each item of the page once, and perhaps change something else.
+		itemsOfPage := make([]string, 0, len(want))
 		for _, e := range want {
-			if !slices.Contains(shown, e.GetItemId()) {
-				shown = append(shown, e.GetItemId())
+			if !slices.Contains(itemsOfPage, e.GetItemId()) {
+				itemsOfPage = append(itemsOfPage, e.GetItemId())
 			}
 		}
-		a.serve(shown...)
-		if rapid.Bool().Draw(t, "meanwhile") {
+		a.serve(itemsOfPage...)
+		if rapid.Bool().Draw(t, "change before the next page") {
 			a.something(t, items)
 		}
 	}
 }
 
-// demandFilter demands that FilterSeen leaves the items that the reader has not seen.
-func (a *audience) demandFilter(t *rapid.T, ignoreServed bool, items []string) {
+// checkFilterSeen checks that FilterSeen leaves the items that the reader has not seen.
+func (a *audience) checkFilterSeen(t *rapid.T, ignoreServed bool, items []string) {
 	var want []uint32
 	for i, item := range items {
 		if !a.seen(item, ignoreServed) {
@@ -161,6 +192,6 @@ func (a *audience) demandFilter(t *rapid.T, ignoreServed bool, items []string) {
 		UserId: a.reader, ItemIds: items, IgnoreServed: ignoreServed, AtLeast: a.at,
 	})
 	if diff := cmp.Diff(want, res.GetUnseenIndexes()); diff != "" {
-		t.Fatalf("FilterSeen, ignore_served %v: %s", ignoreServed, diff)
+		t.Fatalf("FilterSeen, ignore_served %v: unseen indexes (-want +got):\n%s", ignoreServed, diff)
 	}
 }
