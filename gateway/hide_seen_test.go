@@ -23,8 +23,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A play hides every pin of its item, in both orders and with every other option; so does a serve,
-// unless it is ignored.
+// patienceOfTests is how long a test waits for an event that must come. Usually, it comes in a
+// fraction of this time.
+const patienceOfTests = 5 * time.Minute
+
+// TestHideSeen checks that a play hides every pin of its item, in both orders and with every other
+// option. A serve does the same unless serves are ignored.
 func TestHideSeen(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publishPictures()
@@ -43,285 +47,348 @@ func TestHideSeen(t *testing.T) {
 			[]string{"cid/hens/c1", "bob/cats/b1", "dan//d3"},
 		},
 	} {
-		for size := range int32(5) {
-			c.req.ReaderId, c.req.PageSize, c.req.AtLeast, c.req.Start, c.req.HideSeen = "ann", 1+size, at, nil, true
-			if diff := cmp.Diff(c.want, wholeFeed(c.req, w)); diff != "" {
-				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
+		t.Run(name, func(t *testing.T) {
+			for size := int32(1); size <= 5; size++ {
+				c.req.ReaderId = "ann"
+				c.req.HideSeen = true
+				c.req.PageSize = size
+				c.req.AtLeast = at
+				c.req.Start = nil
+				if diff := cmp.Diff(c.want, wholeFeed(c.req, w)); diff != "" {
+					t.Errorf("pages of %d (-want +got):\n%s", size, diff)
+				}
 			}
-		}
+		})
 	}
+
 	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true})
 	if res.GetCompleteness() != complete || res.GetPosition() != at {
-		t.Error(res)
+		t.Errorf("got a feed that is %v at %s, want %v at %s", res.GetCompleteness(), res.GetPosition(), complete, at)
 	}
-	if w.count("skein_seen_filters_total", "by", "feed") == 0 || w.count("skein_seen_candidates_total", "answer", "seen") == 0 {
-		t.Error("what feeds ask is not counted")
+	if w.count("skein_seen_filters_total", "by", "feed") == 0 {
+		t.Error("got no filters by feeds in the metrics, want some")
 	}
-	// When all was seen the feed is empty, and that is all of it.
+	if w.count("skein_seen_candidates_total", "answer", "seen") == 0 {
+		t.Error("got no seen candidates in the metrics, want some")
+	}
+
+	// A feed of which all was seen is empty, and complete.
 	at = w.publish(played("ann", "d3"), played("ann", "c1"), played("ann", "b1"))
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
 		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order, HideSeen: true, AtLeast: at})
 		if len(res.GetEntries()) != 0 || res.GetNextPageToken() != "" || res.GetCompleteness() != complete {
-			t.Error(order, res)
+			t.Errorf("%v, after all was seen: got %v, want a complete feed without entries", order, res)
 		}
 	}
-	// What is newer than a page is asked for as in any feed.
+
+	// A feed from a top hides seen items as well.
 	top := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, AtLeast: at}).GetNewestToken()
 	at = w.publish(pinned("dan", "", "d4"), pinned("dan", "", "d5"), pinned("dan", "", "d6"), played("ann", "d5"))
 	req := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, HideSeen: true, AtLeast: at, Start: newerThan(top)}
 	if diff := cmp.Diff([]string{"dan//d6", "dan//d4"}, wholeFeed(req, w)); diff != "" {
-		t.Error(diff)
+		t.Errorf("newer than the top (-want +got):\n%s", diff)
 	}
 }
 
-// I9: what is played during a session is gone from the next page on, each of its pins; what stays
-// comes once.
+// TestHideSeenWhilePlaying checks I9: all pins of an item that is played during a session are
+// hidden from the next page on, and the pins of other items are shown once.
 func TestHideSeenWhilePlaying(t *testing.T) {
+	const itemsOfReader = 40
 	w := newWorld(t, withFeeds, withSeen)
-	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
-		for _, once := range []bool{false, true} {
-			reader := fmt.Sprintf("ann-%d-%v", order, once)
+	for _, c := range []struct {
+		name        string
+		order       skeinv1.FeedOrder
+		onePerItem  bool
+		pinsPerItem int // in the feed
+	}{
+		{"newest", newestFirst, false, 2},
+		{"newest-one-per-item", newestFirst, true, 1},
+		{"by-heat", byHeat, false, 2},
+		{"by-heat-one-per-item", byHeat, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// The readers share the owners bob and cid, so each has a feed of all items so far.
+			reader := "ann-" + c.name
+			item := func(i int) string { return fmt.Sprintf("%s-%02d", reader, i) }
 			evs := []*skeinv1.Event{follow(reader, "bob"), follow(reader, "cid")}
-			for i := range 40 {
-				item := fmt.Sprintf("%s-%02d", reader, i)
-				evs = append(evs, showing("bob", item, item), showing("cid", item, item), played("zoe", item))
+			for i := range itemsOfReader {
+				evs = append(evs, showing("bob", item(i), item(i)), showing("cid", item(i), item(i)), played("zoe", item(i)))
 			}
 			req := &skeinv1.ReadFeedRequest{
-				ReaderId: reader, PageSize: 7, Order: order, OnePerItem: once, HideSeen: true, AtLeast: w.publish(evs...),
+				ReaderId: reader, PageSize: 7, Order: c.order, OnePerItem: c.onePerItem, HideSeen: true, AtLeast: w.publish(evs...),
 			}
-			var got []string
-			gone := map[string]bool{}
+
+			var shown []string
+			playedItems := map[string]bool{}
 			for page := 0; ; page++ {
 				res := w.readFeed(req)
-				for _, e := range res.GetEntries() {
-					name := pinNames([]*skeinv1.FeedEntry{e})[0]
-					if gone[e.GetItemId()] || slices.Contains(got, name) {
-						t.Errorf("%s: %s on page %d", reader, name, page)
+				for i, name := range pinNames(res.GetEntries()) {
+					if playedItems[res.GetEntries()[i].GetItemId()] {
+						t.Errorf("page %d has %s, want no item that was played before", page, name)
 					}
-					got = append(got, name)
+					if slices.Contains(shown, name) {
+						t.Errorf("page %d has %s, want no pin of an earlier page", page, name)
+					}
+					shown = append(shown, name)
 				}
 				if res.GetNextPageToken() == "" {
 					break
 				}
+
+				// The reader plays an item of this page and one that comes on a later page. Another
+				// user changes the heat of a third item.
+				itemOfPage := res.GetEntries()[3].GetItemId()
+				laterItem := item(2 * page)
+				playedItems[itemOfPage] = true
+				playedItems[laterItem] = true
 				req.Start = after(res.GetNextPageToken())
-				// The reader plays one of what was shown, and one that is far from shown.
-				shown, ahead := res.GetEntries()[3].GetItemId(), fmt.Sprintf("%s-%02d", reader, 2*page)
-				gone[shown], gone[ahead] = true, true
-				req.AtLeast = w.publish(played(reader, shown), played(reader, ahead), played("zoe", fmt.Sprintf("%s-%02d", reader, 30-page)))
+				req.AtLeast = w.publish(played(reader, itemOfPage), played(reader, laterItem), played("zoe", item(30-page)))
 			}
-			for i := range 40 {
-				item := fmt.Sprintf("%s-%02d", reader, i)
+
+			for i := range itemsOfReader {
+				if playedItems[item(i)] {
+					continue
+				}
 				n := 0
-				for _, name := range got {
-					if name == "bob/"+"/"+item || name == "cid/"+"/"+item {
+				for _, name := range shown {
+					if name == "bob//"+item(i) || name == "cid//"+item(i) {
 						n++
 					}
 				}
-				if want := map[bool]int{false: 2, true: 1}[once]; !gone[item] && n != want {
-					t.Errorf("%s: %s stays and comes %d times", reader, item, n)
+				if n != c.pinsPerItem {
+					t.Errorf("item %s, which was not played: got %d pins in the session, want %d", item(i), n, c.pinsPerItem)
 				}
 			}
-		}
+		})
 	}
 }
 
-// Without a seen store, with one that is being built and with one that has stopped, nothing is
-// hidden, and the page says so.
-func TestHideSeenWithoutTheSeen(t *testing.T) {
+// TestFeedSaysIfSeenItemsAreNotHidden checks that a page without a seen store, with one that is
+// being built, and with one that has stopped hides nothing and says so.
+func TestFeedSaysIfSeenItemsAreNotHidden(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))
-	hidden := &skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, AtLeast: at}
-	demand := func(when string, w *world, want skeinv1.FeedCompleteness, pins ...string) {
+	checkFeed := func(when string, w *world, completeness skeinv1.FeedCompleteness, pins ...string) {
 		t.Helper()
 		for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
-			hidden.Order = order
-			res := w.readFeed(hidden)
-			got := pinNames(res.GetEntries())
-			slices.Sort(got)
-			if diff := cmp.Diff(pins, got); diff != "" || res.GetCompleteness() != want {
-				t.Errorf("%s, %v: %v %s", when, order, res.GetCompleteness(), diff)
+			res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Order: order, AtLeast: at})
+			names := pinNames(res.GetEntries())
+			slices.Sort(names) // the orders differ
+			if diff := cmp.Diff(pins, names); diff != "" {
+				t.Errorf("%s, %v (-want +got):\n%s", when, order, diff)
+			}
+			if res.GetCompleteness() != completeness {
+				t.Errorf("%s, %v: got %v, want %v", when, order, res.GetCompleteness(), completeness)
 			}
 		}
 	}
-	demand("with it", w, complete, "bob//2")
-	demand("in a process without it", w.replica(withFeeds), seenUnavailable, "bob//1", "bob//2")
+	checkFeed("with a seen store", w, complete, "bob//2")
+	checkFeed("without a seen store", w.replica(withFeeds), seenUnavailable, "bob//1", "bob//2")
 
+	// In this process, only the seen store has not read the log yet.
 	building := w.replica(withFeeds, withSeen, asleep)
 	envelopes := w.envelopes(1)
 	if err := errors.Join(building.inbox.Serving().Fold(envelopes), building.counters.Serving().Fold(envelopes)); err != nil {
 		t.Fatal(err)
 	}
-	demand("while it is built", building, seenUnavailable, "bob//1", "bob//2")
+	checkFeed("while the seen store is built", building, seenUnavailable, "bob//1", "bob//2")
 	building.fold()
 	<-building.seenReady
 	<-building.inboxReady
 	<-building.countersReady
-	demand("when it is built", building, complete, "bob//2")
+	checkFeed("when the seen store is built", building, complete, "bob//2")
 
 	w.unfold()
-	demand("when it is folded no more", w, complete, "bob//2")
+	checkFeed("when no store is folded anymore", w, complete, "bob//2")
 	if err := w.seen.Close(); err != nil {
 		t.Fatal(err)
 	}
-	demand("when it has stopped", w, seenUnavailable, "bob//1", "bob//2")
+	checkFeed("when the seen store has stopped", w, seenUnavailable, "bob//1", "bob//2")
 }
 
-// A seen store that lags behind the inbox is waited for, but not for ever: the page hides nothing
-// then.
-func TestHideSeenThatLags(t *testing.T) {
+// TestHideSeenWaitsForLaggingSeenStore checks that a page waits for a seen store that lags behind
+// the inbox, but only for a limited time. After this time, the page hides nothing.
+func TestHideSeenWaitsForLaggingSeenStore(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))
 	at := w.publish(played("ann", "1"))
 	lagging := w.replica(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	envelopes := w.envelopes(2)
-	if err := lagging.inbox.Serving().Fold(envelopes); err != nil {
-		t.Fatal(err)
-	}
-	if err := lagging.seen.Serving().Fold(envelopes[:1]); err != nil {
-		t.Fatal(err)
-	}
-	// As if it had once caught up.
-	lagging.server.views.Seen.CaughtUp.Store(true)
-	lagging.server.views.Inbox.CaughtUp.Store(true)
+	mustFold(t, lagging.inbox, envelopes)
+	mustFold(t, lagging.seen, envelopes[:1])
+	markCaughtUp(lagging)
+
+	// The wait ends before the seen store has read the second envelope.
 	req := &skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, AtLeast: at}
 	if res := lagging.readFeed(req); res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 2 {
-		t.Error("behind: ", res)
+		t.Errorf("seen store that lags too long: got %v, want two entries and %v", res, seenUnavailable)
 	}
+
+	// With more patience, the page contains the second envelope.
 	lagging.server.limits.AtLeastWait = patienceOfTests
 	answered := make(chan *skeinv1.ReadFeedResponse)
 	go func() {
 		res, err := lagging.feed.ReadFeed(t.Context(), connect.NewRequest(req))
 		if err != nil {
-			t.Error(err)
+			t.Errorf("ReadFeed during the wait: got error %v, want none", err)
 			res = connect.NewResponse(&skeinv1.ReadFeedResponse{})
 		}
 		answered <- res.Msg
 	}()
-	if err := lagging.seen.Serving().Fold(envelopes[1:]); err != nil {
-		t.Fatal(err)
-	}
+	mustFold(t, lagging.seen, envelopes[1:])
 	if res := <-answered; res.GetCompleteness() != complete || len(res.GetEntries()) != 1 {
-		t.Error("waited for: ", res)
+		t.Errorf("seen store that catches up in time: got %v, want one entry and %v", res, complete)
 	}
 }
 
-// patienceOfTests is how long a test waits for what must come. It comes in a fraction of that.
-const patienceOfTests = 5 * time.Minute
+// mustFold folds envelopes into a store of a world that begins asleep.
+func mustFold(t *testing.T, store *live.Live, envelopes []*events.Envelope) {
+	t.Helper()
+	if err := store.Serving().Fold(envelopes); err != nil {
+		t.Fatal(err)
+	}
+}
 
-// The seen store may be ahead of the inbox and hide what was played since. No other process shows
-// it on the next page (I9), and none waits for an inbox that lags.
-func TestHideSeenAhead(t *testing.T) {
+// markCaughtUp makes a world believe that its inbox and its seen store had once caught up with the
+// log, as those of a process that has run for a while.
+func markCaughtUp(w *world) {
+	w.server.views.Seen.CaughtUp.Store(true)
+	w.server.views.Inbox.CaughtUp.Store(true)
+}
+
+// TestHiddenPinStaysHiddenOnOtherProcesses checks a seen store that is ahead of the inbox and hides
+// what was played since. Another process must not show these pins on the next page (I9), and no
+// process waits for an inbox that lags.
+func TestHiddenPinStaysHiddenOnOtherProcesses(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), showing("bob", "old", "clip"), pinned("bob", "", "1"), pinned("bob", "", "2"), showing("bob", "new", "clip"))
 	w.publish(played("ann", "clip"))
 	envelopes := w.envelopes(2)
-	ready := func(w *world) {
-		w.server.views.Seen.CaughtUp.Store(true)
-		w.server.views.Inbox.CaughtUp.Store(true)
-	}
-	fold := func(store *live.Live, envelopes []*events.Envelope) {
+
+	ahead := w.replica(withFeeds, withSeen, asleep)
+	mustFold(t, ahead.inbox, envelopes[:1])
+	mustFold(t, ahead.seen, envelopes)
+	markCaughtUp(ahead)
+	behind := w.replica(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	mustFold(t, behind.inbox, envelopes[:1])
+	mustFold(t, behind.seen, envelopes[:1])
+	markCaughtUp(behind)
+	checkPage := func(when string, res *skeinv1.ReadFeedResponse, completeness skeinv1.FeedCompleteness, pins ...string) {
 		t.Helper()
-		if err := store.Serving().Fold(envelopes); err != nil {
-			t.Fatal(err)
+		if diff := cmp.Diff(pins, pinNames(res.GetEntries())); diff != "" {
+			t.Errorf("%s: pins (-want +got):\n%s", when, diff)
+		}
+		if res.GetCompleteness() != completeness {
+			t.Errorf("%s: got %v, want %v", when, res.GetCompleteness(), completeness)
 		}
 	}
-	ahead := w.replica(withFeeds, withSeen, asleep)
-	fold(ahead.inbox, envelopes[:1])
-	fold(ahead.seen, envelopes)
-	ready(ahead)
-	behind := w.replica(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
-	fold(behind.inbox, envelopes[:1])
-	fold(behind.seen, envelopes[:1])
-	ready(behind)
 
+	// The first page already hides what the inbox does not know to be played.
 	req := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, HideSeen: true}
 	first := ahead.readFeed(req)
-	if diff := cmp.Diff([]string{"bob//2"}, pinNames(first.GetEntries())); diff != "" || first.GetCompleteness() != complete {
-		t.Error(diff, first)
+	checkPage("first page from the process that is ahead", first, complete, "bob//2")
+	if want := w.log.Position(1).String(); first.GetPosition() != want {
+		t.Errorf("first page: got position %s, want %s of the inbox", first.GetPosition(), want)
 	}
-	if first.GetPosition() != w.log.Position(1).String() {
-		t.Error("the position is not that of the inbox: ", first.GetPosition())
-	}
-	req.PageSize, req.Start = 20, after(first.GetNextPageToken())
-	res := behind.readFeed(req)
-	if diff := cmp.Diff([]string{"bob//1", "bob//old"}, pinNames(res.GetEntries())); diff != "" || res.GetCompleteness() != seenUnavailable {
-		t.Errorf("behind, it must say that nothing is hidden: %v %s", res.GetCompleteness(), diff)
-	}
-	fold(behind.seen, envelopes[1:])
-	for _, w := range []*world{ahead, behind} {
-		res := w.readFeed(req)
-		if diff := cmp.Diff([]string{"bob//1"}, pinNames(res.GetEntries())); diff != "" || res.GetCompleteness() != complete {
-			t.Error(diff, res)
-		}
-	}
-	// Another page after one that hid nothing demands as much as that one did.
+
+	// A process whose seen store has not read the play must say that it hides nothing.
+	req.PageSize = 20
+	req.Start = after(first.GetNextPageToken())
+	checkPage("next page from the process that is behind", behind.readFeed(req), seenUnavailable, "bob//1", "bob//old")
+
+	// Once its seen store has read the play, both processes give the same page.
+	mustFold(t, behind.seen, envelopes[1:])
+	checkPage("next page from the process that is ahead", ahead.readFeed(req), complete, "bob//1")
+	checkPage("next page from the process that has caught up", behind.readFeed(req), complete, "bob//1")
+
+	// The page is the same when the inbox has read the play, too.
 	req.PageSize = 1
-	fold(behind.inbox, envelopes[1:])
-	if res := behind.readFeed(req); res.GetCompleteness() != complete || res.GetNextPageToken() != "" || len(res.GetEntries()) != 1 {
-		t.Error(res)
+	mustFold(t, behind.inbox, envelopes[1:])
+	last := behind.readFeed(req)
+	checkPage("next page with an inbox that has caught up", last, complete, "bob//1")
+	if last.GetNextPageToken() != "" {
+		t.Errorf("next page with an inbox that has caught up: got the next token %q, want none", last.GetNextPageToken())
 	}
 }
 
-// A page cursor of a session with hide_seen differs from one without.
-func TestHideSeenTokens(t *testing.T) {
+// TestInvalidTokensOfHideSeenAreRefused checks that the page tokens of sessions with hide_seen, which
+// have cursors of their own, are refused if they are malformed or from a session with other
+// options.
+func TestInvalidTokensOfHideSeenAreRefused(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"))
-	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{HideSeen: true})
+	listID := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{HideSeen: true})
 	for name, cursor := range map[string][]byte{
-		"none": nil, "cut": {0}, "no number": {0x80}, "too far ahead": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 2},
+		"no cursor":             nil,
+		"cursor that is cut":    {0},
+		"cursor without number": {0x80},
+		"cursor too far ahead":  {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 2},
 	} {
-		t.Log(name)
-		token := w.server.views.Keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: cursor})
-		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}))
-		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+		t.Run(name, func(t *testing.T) {
+			token := w.server.views.Keys.Sign(pagetoken.Token{List: listID, Position: w.log.Position(1), Cursor: cursor})
+			_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}))
+			wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+		})
 	}
-	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, HideSeen: true, AtLeast: at})
-	for _, req := range []*skeinv1.ReadFeedRequest{{}, {HideSeen: true, IgnoreServed: true}} {
-		req.ReaderId, req.Start = "ann", after(res.GetNextPageToken())
-		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(req))
-		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+
+	token := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, HideSeen: true, AtLeast: at}).GetNextPageToken()
+	for name, req := range map[string]*skeinv1.ReadFeedRequest{
+		"session without hide_seen":  {ReaderId: "ann", Start: after(token)},
+		"session with ignore_served": {ReaderId: "ann", HideSeen: true, IgnoreServed: true, Start: after(token)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(req))
+			wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+		})
 	}
-	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", IgnoreServed: true}))
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "ignore_served")
+
+	t.Run("ignore_served without hide_seen", func(t *testing.T) {
+		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", IgnoreServed: true}))
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "ignore_served")
+	})
 }
 
-// corrupt folds as seen does, and then spoils the row of the play.
-type corrupt struct{ *seen.Seen }
+// seenWithCorruptRows is a seen store that overwrites the row of each event after it was applied.
+type seenWithCorruptRows struct{ *seen.Seen }
 
-func (c corrupt) Apply(ev events.Event, b *projections.Batch) error {
+func (c seenWithCorruptRows) Apply(ev events.Event, b *projections.Batch) error {
 	if err := c.Seen.Apply(ev, b); err != nil {
 		return err
 	}
-	t := ev.Time.Time().UTC()
-	key := binary.BigEndian.AppendUint16(nil, uint16(12*(t.Year()-1970)+int(t.Month())-1))
+
+	// The key of the row of a user begins with the month, which is counted from 1970.
+	at := ev.Time.Time().UTC()
+	month := 12*(at.Year()-1970) + int(at.Month()) - 1
+	key := binary.BigEndian.AppendUint16(nil, uint16(month))
 	key = append(key, byte(projections.FirstSeenTag))
 	key = binary.BigEndian.AppendUint16(key, uint16(events.ShardOf(ev.User)))
-	b.Set(events.AppendID(key, ev.User), []byte("spoilt"))
+	b.Set(events.AppendID(key, ev.User), []byte("corrupt"))
 	return nil
 }
 
-// A seen store whose rows cannot be read fails no feed: nothing is hidden, on the whole page, and
-// the page says so.
-func TestHideSeenThatIsCorrupt(t *testing.T) {
+// TestCorruptSeenStoreFailsNoFeed checks that a page with a seen store whose rows cannot be read
+// hides nothing and says so. FilterSeen, which has nothing else to answer from, fails.
+func TestCorruptSeenStoreFailsNoFeed(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))
-	store, err := live.Open(live.Options{
+
+	// Give the server another seen store.
+	corrupt, err := live.Open(live.Options{
 		Options: store.Options{Dir: t.TempDir()},
-		New:     func() projections.Projection { return corrupt{seen.New(seen.DefaultSettings())} },
+		New:     func() projections.Projection { return seenWithCorruptRows{seen.New(seen.DefaultSettings())} },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	if err := store.Serving().Fold(w.envelopes(1)); err != nil {
-		t.Fatal(err)
-	}
-	w.server.views.Seen = views.NewStore(store)
+	defer corrupt.Close()
+	mustFold(t, corrupt, w.envelopes(1))
+	w.server.views.Seen = views.NewStore(corrupt)
 	w.server.views.Seen.CaughtUp.Store(true)
+
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
 		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Order: order, AtLeast: at})
 		if res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 2 {
-			t.Error(order, res)
+			t.Errorf("%v: got %v, want two entries and %v", order, res, seenUnavailable)
 		}
 	}
 	_, err = w.seenClient.FilterSeen(t.Context(), connect.NewRequest(&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"1"}}))

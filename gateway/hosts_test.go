@@ -16,7 +16,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// webPage makes requests as a page of the web has a browser make them.
+// webPage sends requests as a browser sends them for a web page.
 type webPage struct {
 	*world
 	h2 *http.Transport
@@ -30,11 +30,11 @@ func newWebPage(t *testing.T, w *world) *webPage {
 	return s
 }
 
-// ask sends a request with a Host and perhaps an Origin over HTTP/1.1 and HTTP/2, and returns its
-// status and reason, which are the same.
+// ask sends a request with a Host and perhaps an Origin over HTTP/1.1 and over HTTP/2. It checks
+// that both answers have the same status and reason, and returns these.
 func (s *webPage) ask(method, path, host, origin, body string) string {
 	s.t.Helper()
-	var got [2]string
+	var answers [2]string
 	for i, transport := range []http.RoundTripper{s.http.Transport, s.h2} {
 		ctx, cancel := context.WithCancel(s.t.Context())
 		req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
@@ -50,24 +50,27 @@ func (s *webPage) ask(method, path, host, origin, body string) string {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		got[i] = fmt.Sprint(res.StatusCode)
-		if res.StatusCode != http.StatusOK { // an answer of 200 may be a stream without an end
+		answers[i] = fmt.Sprint(res.StatusCode)
+
+		// The body of an answer with status 200 is not read, because it may be a stream without an
+		// end.
+		if res.StatusCode != http.StatusOK {
 			text, err := io.ReadAll(res.Body)
 			if err != nil {
 				s.t.Fatal(err)
 			}
 			var e jsonError
 			if json.Unmarshal(text, &e) == nil {
-				got[i] = strings.TrimSpace(got[i] + " " + e.reason())
+				answers[i] = strings.TrimSpace(answers[i] + " " + e.reason())
 			}
 		}
 		cancel()
 		res.Body.Close()
 	}
-	if got[0] != got[1] {
-		s.t.Errorf("%s %s for %q from %q: %q", method, path, host, origin, got)
+	if answers[0] != answers[1] {
+		s.t.Errorf("%s %s for %q from %q: got %q over HTTP/2, want %q as over HTTP/1.1", method, path, host, origin, answers[1], answers[0])
 	}
-	return got[0]
+	return answers[0]
 }
 
 const (
@@ -75,10 +78,13 @@ const (
 	wrongOrigin = "403 ORIGIN_NOT_ALLOWED"
 )
 
-// Without access control a page whose name was made to mean this machine is refused on every path,
-// and so is a page of an origin that is not allowed.
+// TestDNSRebinding checks a server without authentication. It must refuse pages whose host name was
+// made to resolve to this machine, and pages of an origin that is not allowed, on every path.
 func TestDNSRebinding(t *testing.T) {
-	w := newWorld(t, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator, o.Console = idle{}, true })
+	w := newWorld(t, withFeeds, withSeen, withCounters, func(o *worldOptions) {
+		o.Operator = idle{}
+		o.Console = true
+	})
 	s := newWebPage(t, w)
 	paths := []string{
 		"/healthz", "/readyz", "/metrics", "/console/", "/", "/nowhere",
@@ -88,20 +94,22 @@ func TestDNSRebinding(t *testing.T) {
 		paths = append(paths, path)
 	}
 	if len(paths) < 40 {
-		t.Fatalf("only %d paths", len(paths))
+		t.Fatalf("got %d paths, want at least 40", len(paths))
 	}
+
 	for _, path := range paths {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
 			for _, host := range []string{"evil.example", "evil.example:7411", "127.0.0.1.evil.example", "0.0.0.0:7411"} {
 				if got := s.ask(method, path, host, "http://"+host, "{}"); got != wrongHost {
-					t.Errorf("%s %s for %s: %s", method, path, host, got)
+					t.Errorf("%s %s for %s: got %s, want %s", method, path, host, got, wrongHost)
 				}
 			}
 			if got := s.ask(method, path, "localhost", "http://evil.example", "{}"); got != wrongOrigin {
-				t.Errorf("%s %s: %s", method, path, got)
+				t.Errorf("%s %s from another origin: got %s, want %s", method, path, got, wrongOrigin)
 			}
 		}
 	}
+
 	follows := `{"events":[{"userFollowed":{"userId":"ann","targetUserId":"bob"}}]}`
 	publish := connectv1.EventServicePublishProcedure
 	for _, c := range []struct{ host, origin, want string }{
@@ -112,49 +120,57 @@ func TestDNSRebinding(t *testing.T) {
 		{"[::1]:7411", "", "200"},
 	} {
 		if got := s.ask(http.MethodPost, publish, c.host, c.origin, follows); got != c.want {
-			t.Errorf("Publish for %s from %q: %s, want %s", c.host, c.origin, got, c.want)
+			t.Errorf("Publish for %s from %q: got %s, want %s", c.host, c.origin, got, c.want)
 		}
 	}
-	// An allowed Host on a connection lets no other one in after it.
+
+	// An allowed Host does not help a later request on the same connection.
 	call := marshal(t, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "cid")}})
 	if got := pipelined(t, w.url, publish, call, "localhost", "evil.example"); got != "200 403 200" {
-		t.Errorf("behind a good call: %s", got)
+		t.Errorf("after a good call on the same connection: got the statuses %s, want 200 403 200", got)
 	}
-	// Without a Host, as HTTP/1.0 allows it.
+
+	// HTTP/1.0 allows requests without a Host.
 	if got := rawStatus(t, w.url, "GET /healthz HTTP/1.0\r\n\r\n"); got != "403" {
-		t.Errorf("no Host: %s", got)
+		t.Errorf("without a Host: got status %s, want 403", got)
 	}
-	if _, _, text := w.get("/metrics"); !bytes.Contains(text, []byte(`reason="HOST_NOT_ALLOWED"} `)) ||
-		bytes.Contains(text, []byte(`reason="HOST_NOT_ALLOWED"} 0`)) {
-		t.Error("refused hosts are not counted")
+
+	if w.count("skein_rpc_refusals_total", "reason", "HOST_NOT_ALLOWED") == 0 {
+		t.Error("got no refused hosts in the metrics, want some")
 	}
 }
 
-// What --allowed-hosts and --cors-origin name is let in, and so is every host where callers are
-// asked who they are.
+// TestAllowedHosts checks that a server without authentication admits only the hosts and origins
+// that are named by --allowed-hosts and --cors-origin. With authentication, every host is admitted.
 func TestAllowedHosts(t *testing.T) {
-	named := newWebPage(t, newWorld(t, func(o *worldOptions) {
-		o.AllowedHosts, o.Origins = []string{"Skein.internal", "10.0.0.7"}, []string{"https://app.example"}
+	restricted := newWebPage(t, newWorld(t, func(o *worldOptions) {
+		o.AllowedHosts = []string{"Skein.internal", "10.0.0.7"}
+		o.Origins = []string{"https://app.example"}
 	}))
-	open := newWebPage(t, newWorld(t, func(o *worldOptions) { o.AllowedHosts, o.Origins = []string{"*"}, []string{"*"} }))
-	list, body := connectv1.GraphServiceListFollowersProcedure, `{"userId":"ann"}`
+	open := newWebPage(t, newWorld(t, func(o *worldOptions) {
+		o.AllowedHosts = []string{"*"}
+		o.Origins = []string{"*"}
+	}))
+	const list = connectv1.GraphServiceListFollowersProcedure
+	const body = `{"userId":"ann"}`
 	for _, c := range []struct {
-		s                  *webPage
+		page               *webPage
 		host, origin, want string
 	}{
-		{named, "skein.internal:7411", "", "200"},
-		{named, "SKEIN.internal.", "", "200"},
-		{named, "10.0.0.7", "https://app.example", "200"},
-		{named, "localhost", "https://app.example", "200"},
-		{named, "evil.example", "https://app.example", wrongHost},
-		{named, "skein.internal", "https://evil.example", wrongOrigin},
-		{named, "skein.internal", "http://skein.internal", wrongOrigin},
+		{restricted, "skein.internal:7411", "", "200"},
+		{restricted, "SKEIN.internal.", "", "200"},
+		{restricted, "10.0.0.7", "https://app.example", "200"},
+		{restricted, "localhost", "https://app.example", "200"},
+		{restricted, "evil.example", "https://app.example", wrongHost},
+		{restricted, "skein.internal", "https://evil.example", wrongOrigin},
+		{restricted, "skein.internal", "http://skein.internal", wrongOrigin},
 		{open, "evil.example", "http://evil.example", "200"},
 	} {
-		if got := c.s.ask(http.MethodPost, list, c.host, c.origin, body); got != c.want {
-			t.Errorf("%s from %q: %s, want %s", c.host, c.origin, got, c.want)
+		if got := c.page.ask(http.MethodPost, list, c.host, c.origin, body); got != c.want {
+			t.Errorf("%s from %q: got %s, want %s", c.host, c.origin, got, c.want)
 		}
 	}
+
 	g := newGuarded(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+list, strings.NewReader(body))
 	if err != nil {
@@ -164,12 +180,13 @@ func TestAllowedHosts(t *testing.T) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Origin", "https://evil.example")
 	if status, _, text := g.as(g.tokens["reader"]).do(req); status != http.StatusOK {
-		t.Errorf("with a token: %d %s", status, text)
+		t.Errorf("any host with a token: got status %d and %s, want 200", status, text)
 	}
 }
 
-// TestPagesOfOtherSitesMakeNoRequests: a page of another site cannot have its browser ask for an
-// image or a script, which has no Origin. Programs, people and the console may ask.
+// TestPagesOfOtherSitesMakeNoRequests checks that a page of another site cannot have the browser
+// load an image or a script from the service. Such requests have no Origin. Programs, people who
+// type an address, and the console may send requests.
 func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Console = true })
 	list := connectv1.GraphServiceListFollowersProcedure + "?connect=v1&encoding=json&message=" + url.QueryEscape(`{"userId":"ann"}`)
@@ -214,31 +231,32 @@ func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
 				got += " " + parseError(t, body).reason()
 			}
 			if got != c.want {
-				t.Errorf("expected %s, got %s", c.want, got)
+				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
 	}
 }
 
-// TestTracedPagesMayCall: the headers that tracing libraries add to every request pass the
-// preflight.
+// TestTracedPagesMayCall checks that a preflight request allows the headers that tracing libraries
+// add to every request.
 func TestTracedPagesMayCall(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Origins = []string{"https://app.example"} })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, w.url+connectv1.GraphServiceCheckFollowsProcedure, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const wanted = "baggage,connect-protocol-version,content-type,sentry-trace,traceparent,tracestate"
+	const headers = "baggage,connect-protocol-version,content-type,sentry-trace,traceparent,tracestate"
 	req.Header.Set("Origin", "https://app.example")
 	req.Header.Set("Access-Control-Request-Method", http.MethodPost)
-	req.Header.Set("Access-Control-Request-Headers", wanted)
-	if _, header, _ := w.do(req); header.Get("Access-Control-Allow-Headers") != wanted {
-		t.Errorf("expected %s to be allowed, got %q", wanted, header.Get("Access-Control-Allow-Headers"))
+	req.Header.Set("Access-Control-Request-Headers", headers)
+	_, header, _ := w.do(req)
+	if allowed := header.Get("Access-Control-Allow-Headers"); allowed != headers {
+		t.Errorf("Access-Control-Allow-Headers: got %q, want %q", allowed, headers)
 	}
 }
 
-// pipelined sends a plain call for each host on one connection, for the loop, then a last one, and
-// returns the statuses.
+// pipelined sends a plain call for each host on one connection, which the HTTP loop serves, and
+// then a request that closes the connection. It returns the statuses.
 func pipelined(t *testing.T, url, path string, body []byte, hosts ...string) string {
 	t.Helper()
 	var text strings.Builder
@@ -250,7 +268,8 @@ func pipelined(t *testing.T, url, path string, body []byte, hosts ...string) str
 	return rawStatus(t, url, text.String())
 }
 
-// rawStatus sends bytes and returns the statuses of what comes back.
+// rawStatus sends requests as text on one connection, the last of which must close it. It returns
+// the statuses of the answers.
 func rawStatus(t *testing.T, url, text string) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
@@ -261,13 +280,13 @@ func rawStatus(t *testing.T, url, text string) string {
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
-	all, err := io.ReadAll(conn)
+	answers, err := io.ReadAll(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var statuses []string
-	for _, part := range bytes.Split(all, []byte("HTTP/1."))[1:] {
-		statuses = append(statuses, string(part[2:5]))
+	for _, answer := range bytes.Split(answers, []byte("HTTP/1."))[1:] {
+		statuses = append(statuses, string(answer[2:5])) // after the minor version and a space
 	}
 	return strings.Join(statuses, " ")
 }

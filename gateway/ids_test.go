@@ -9,13 +9,17 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestIDsAreWhatPeopleType: names with joiners, tags and variation selectors go through every store
-// and back, also through page tokens, in binary and in JSON.
+// TestIDsAreWhatPeopleType checks that ids with joiners, tags and variation selectors come back
+// unchanged from every store, also through page tokens, in binary and in JSON.
 func TestIDsAreWhatPeopleType(t *testing.T) {
-	persian, malayalam := "علی\u200cرضا", "നന്\u200dമ"
-	family, england := "👩\u200d👩\u200d👧\u200d👦", "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
-	for name, options := range map[string][]connect.ClientOption{"binary": nil, "JSON": {connect.WithProtoJSON()}} {
-		t.Run(name, func(t *testing.T) {
+	const (
+		persian   = "علی\u200cرضا"
+		malayalam = "നന്\u200dമ"
+		family    = "👩\u200d👩\u200d👧\u200d👦"
+		england   = "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
+	)
+	for encoding, options := range map[string][]connect.ClientOption{"binary": nil, "JSON": {connect.WithProtoJSON()}} {
+		t.Run(encoding, func(t *testing.T) {
 			w := newWorld(t, withAllStores)
 			w.connect(options...)
 			at := w.publish(
@@ -31,7 +35,8 @@ func TestIDsAreWhatPeopleType(t *testing.T) {
 				for _, e := range page.GetEntries() {
 					followers = append(followers, e.GetUserId())
 				}
-				if token = page.GetNextPageToken(); token == "" {
+				token = page.GetNextPageToken()
+				if token == "" {
 					break
 				}
 			}
@@ -39,9 +44,10 @@ func TestIDsAreWhatPeopleType(t *testing.T) {
 				t.Errorf("followers (-want +got):\n%s", diff)
 			}
 
+			// The reader has played one of the two pins.
 			feed := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: persian, HideSeen: true, AtLeast: at}).GetEntries()
 			if len(feed) != 1 || feed[0].GetOwnerId() != malayalam || feed[0].GetBoardId() != family || feed[0].GetPinId() != england {
-				t.Errorf("the feed is %v, want the pin %q alone", feed, england)
+				t.Errorf("feed: got %v, want the pin %q alone", feed, england)
 			}
 		})
 	}
