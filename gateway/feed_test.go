@@ -86,8 +86,8 @@ func pinsOn(owner, id string) *skeinv1.ListPinsRequest {
 	return &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_Board{Board: board(owner, id)}}
 }
 
-// wholeFeed reads all pages from a request to the end of the feed. If several worlds are given, they
-// answer the pages in turn.
+// wholeFeed reads all pages from a request to the end of the feed. If several worlds are given,
+// they answer the pages in turn.
 func wholeFeed(req *skeinv1.ReadFeedRequest, worlds ...*world) (names []string) {
 	t := worlds[0].t
 	t.Helper()
@@ -573,6 +573,7 @@ func TestErrorsOfFeedsNameTheField(t *testing.T) {
 	page := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
 	token := page.GetNextPageToken()
 	top := page.GetNewestToken()
+	tampered := token[:20] + other(token[20]) + token[21:]
 	trending := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, AtLeast: at}).GetNextPageToken()
 	if trending == "" {
 		t.Fatal("feed by heat: got no page token, want one")
@@ -600,7 +601,7 @@ func TestErrorsOfFeedsNameTheField(t *testing.T) {
 		"a long token":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(strings.Repeat("x", 1025))}, "INVALID_FIELD", "page_token"},
 		"a position from ahead": {&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.log.Position(99).String()}, "INVALID_POSITION", "at_least"},
 		"newer by heat":         {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: newerThan(top)}, "INVALID_FIELD", "newer_than"},
-		"tampered":              {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + other(token[20]) + token[21:])}, invalidToken, "page_token"},
+		"tampered":              {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(tampered)}, invalidToken, "page_token"},
 		"cut":                   {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:len(token)-1])}, invalidToken, "page_token"},
 		"of another ring":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(sign(foreignKeys, nil))}, invalidToken, "page_token"},
 		"without cursors":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(sign(ownKeys, nil))}, invalidToken, "page_token"},
@@ -680,7 +681,8 @@ func TestFeedByHeatRanksWhatBothStoresContain(t *testing.T) {
 		t.Errorf("by heat, first page: got position %s, want %s", firstPage.GetPosition(), firstPosition)
 	}
 
-	// Once the counters have caught up, the session keeps its order, and a new one has the new order.
+	// Once the counters have caught up, the session keeps its order, and a new one has the new
+	// order.
 	if err := w.counters.Serving().Fold(envelopes[1:]); err != nil {
 		t.Fatal(err)
 	}
@@ -744,8 +746,8 @@ func TestSessionByHeatExpiresAfterAnHour(t *testing.T) {
 	}
 }
 
-// envelopes returns the first n envelopes of the log. The test may change their events, because they
-// are copies.
+// envelopes returns the first n envelopes of the log. The test may change their events, because
+// they are copies.
 func (w *world) envelopes(n int) (envs []*events.Envelope) {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())

@@ -125,9 +125,9 @@ func TestSettingsOfFollowsArePrivate(t *testing.T) {
 	}
 }
 
-// TestFeedsOfFavoritesAndOfTheBell checks that a feed with the option only has the pins of the owners
-// whose follow has the setting, page by page. Its counts, its watcher and its explanations must
-// agree with it.
+// TestFeedsOfFavoritesAndOfTheBell checks that a feed with the option only has the pins of the
+// owners whose follow has the setting, page by page. Its counts, its watcher and its explanations
+// must agree with it.
 func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(
@@ -258,7 +258,8 @@ func TestFeedOfFavoritesHasTheOwnersSetLast(t *testing.T) {
 		t.Errorf("owners in the feed (-want +got):\n%s", diff)
 	}
 
-	// Once the setting of the first one is set again, it is that of owner1 that was set longest ago.
+	// Once the setting of the first one is set again, it is that of owner1 that was set longest
+	// ago.
 	at = w.publish(setFollow("ann", first, favorite))
 	if diff := cmp.Diff([]string{last, first}, ownersInFeed()); diff != "" {
 		t.Errorf("owners in the feed after the setting of %s was set again (-want +got):\n%s", first, diff)

@@ -56,8 +56,8 @@ func TestFolloweeLimit(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.target_user_id")
 }
 
-// TestFolloweeLimitIsExactForSingleFollows checks that the cache of the followee cap does not change
-// the limit for follows that come one by one.
+// TestFolloweeLimitIsExactForSingleFollows checks that the cache of the followee cap does not
+// change the limit for follows that come one by one.
 func TestFolloweeLimitIsExactForSingleFollows(t *testing.T) {
 	const limit = 20
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = limit })

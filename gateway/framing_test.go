@@ -21,7 +21,6 @@ import (
 // framingTester sends bytes to a server over connections that it opens itself.
 type framingTester struct {
 	*world
-	t *testing.T
 	// loopRequest is a request that the HTTP loop of the service answers, and netHTTPRequest is one
 	// that it passes to net/http. They come first on a connection.
 	loopRequest, netHTTPRequest string
@@ -41,7 +40,6 @@ func newFramingTester(t *testing.T) *framingTester {
 
 	return &framingTester{
 		world:          w,
-		t:              t,
 		loopRequest:    http1test.Request(http1test.MethodPath, "", protoBody),
 		netHTTPRequest: requestOfType("application/json", http1test.MethodPath, "", string(jsonBody)),
 		bodies:         map[string]string{"application/proto": protoBody, "application/json": string(jsonBody)},
@@ -63,9 +61,9 @@ func (f *framingTester) dial() *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// checkLastAnswerCloses sends data on a new connection. The first answers must be good ones, as many
-// as there are earlier requests in the data. The next answer must close the connection, be the last
-// one, and contain all of the texts.
+// checkLastAnswerCloses sends data on a new connection. The first answers must be good ones, as
+// many as there are earlier requests in the data. The next answer must close the connection, be
+// the last one, and contain all of the texts.
 func (f *framingTester) checkLastAnswerCloses(t *testing.T, earlierRequests int, data string, texts ...string) {
 	t.Helper()
 	answers := http1test.ParseAnswers(http1test.Exchange(t, f.dial(), []byte(data)))
@@ -90,8 +88,8 @@ func (f *framingTester) checkLastAnswerCloses(t *testing.T, earlierRequests int,
 	}
 }
 
-// earlierRequests returns what may come on a connection first: nothing, or requests that the loop or
-// net/http answers.
+// earlierRequests returns what may come on a connection first: nothing, or requests that the loop
+// or net/http answers.
 func (f *framingTester) earlierRequests() []string {
 	return []string{"", f.loopRequest, f.netHTTPRequest, f.loopRequest + f.netHTTPRequest + f.loopRequest}
 }
@@ -153,8 +151,8 @@ func TestMalformedChunksAreTheCallersFault(t *testing.T) {
 	})
 }
 
-// TestTruncatedBodyIsTheCallersFault checks that a body that ends too early, chunked or not, gets an
-// error that blames the caller.
+// TestTruncatedBodyIsTheCallersFault checks that a body that ends too early, chunked or not, gets
+// an error that blames the caller.
 func TestTruncatedBodyIsTheCallersFault(t *testing.T) {
 	f := newFramingTester(t)
 	for contentType := range f.bodies {
@@ -186,8 +184,8 @@ func TestTruncatedBodyIsTheCallersFault(t *testing.T) {
 func TestTwoFramingsCloseTheConnection(t *testing.T) {
 	f := newFramingTester(t)
 
-	// A proxy in front of the service may believe the other framing, and take this follow of bob for
-	// a part of the body. It must have no effect.
+	// A proxy in front of the service may believe the other framing, and take this follow of bob
+	// for a part of the body. It must have no effect.
 	publishFollow := marshal(t, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("eve", "bob")}})
 	smuggled := http1test.Request(connectv1.EventServicePublishProcedure, "", string(publishFollow)) + http1test.LastRequest
 

@@ -31,8 +31,8 @@ type fuzzWorld struct {
 	*world
 	// methods are the procedures that answer once and change nothing, in order.
 	methods []string
-	// texts are the values of string and bytes fields. A field whose name is in textsByField has the
-	// values from there instead, because the others would all be refused.
+	// texts are the values of string and bytes fields. A field whose name is in textsByField has
+	// the values from there instead, because the others would all be refused.
 	texts        []string
 	textsByField map[protoreflect.Name][]string
 }
@@ -55,7 +55,8 @@ func newFuzzWorld(f *testing.F) *fuzzWorld {
 	list := ask(w.world, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "1002", PageSize: 1, AtLeast: at})
 	trending := ask(w.world, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{PageSize: 1, AtLeast: at})
 
-	// Nothing is published from here on except by FuzzPublish, so waiting would only make runs slow.
+	// Nothing is published from here on except by FuzzPublish, so waiting would only make runs
+	// slow.
 	w.server.limits.AtLeastWait = time.Millisecond
 	w.server.limits.VisibleWait = time.Millisecond
 
@@ -79,8 +80,8 @@ func newFuzzWorld(f *testing.F) *fuzzWorld {
 // choices are the bytes of a fuzzer from which requests are made.
 type choices []byte
 
-// choose returns a number from 0 to n-1, which the next byte decides. It returns 0 once all bytes are
-// used.
+// choose returns a number from 0 to n-1, which the next byte decides. It returns 0 once all bytes
+// are used.
 func (c *choices) choose(n int) int {
 	if len(*c) == 0 {
 		return 0
@@ -90,8 +91,8 @@ func (c *choices) choose(n int) int {
 	return int(b) % n
 }
 
-// fillMessage sets fields of a message as the choices say. Fields stay empty once all bytes are used,
-// so that messages that contain themselves come to an end.
+// fillMessage sets fields of a message as the choices say. Fields stay empty once all bytes are
+// used, so that messages that contain themselves come to an end.
 func (w *fuzzWorld) fillMessage(c *choices, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -196,8 +197,9 @@ func newCallRequest(t *testing.T, encoding int, procedure string, body []byte) *
 	return post("application/proto", body)
 }
 
-// checkAnswer checks that the answer to a call has a message of the type, or an error that the caller
-// caused and that says what it is. It returns the message, or nil if the answer is an error.
+// checkAnswer checks that the answer to a call has a message of the type, or an error that the
+// caller caused and that says what it is. It returns the message, or nil if the answer is an
+// error.
 func checkAnswer(t *testing.T, encoding int, rec *httptest.ResponseRecorder, out protoreflect.MessageType) proto.Message {
 	t.Helper()
 	if encoding == encodingGRPC || encoding == encodingGRPCWeb {
@@ -229,7 +231,8 @@ func checkGRPCAnswer(t *testing.T, rec *httptest.ResponseRecorder, out protorefl
 		t.Fatalf("got HTTP status %d, want 200 as of all answers of gRPC", rec.Code)
 	}
 
-	// Read the frames. The trailers of gRPC-Web are in a frame whose first byte has the highest bit.
+	// Read the frames. The trailers of gRPC-Web are in a frame whose first byte has the highest
+	// bit.
 	status := rec.Header().Get("Grpc-Status") + rec.Result().Trailer.Get("Grpc-Status")
 	var message []byte
 	for data := rec.Body.Bytes(); len(data) >= 5; {

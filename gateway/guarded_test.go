@@ -59,7 +59,8 @@ func (l *lockedLog) String() string {
 	return l.text.String()
 }
 
-// guardFiles writes the files that a server with authentication needs. The world does not exist yet.
+// guardFiles writes the files that a server with authentication needs. The world does not exist
+// yet.
 func guardFiles(t testing.TB) *guarded {
 	t.Helper()
 	g := &guarded{
@@ -81,8 +82,8 @@ func guardFiles(t testing.TB) *guarded {
 	return g
 }
 
-// makeToken makes a token for a caller, without writing it to the file. The zero time means that the
-// token does not expire.
+// makeToken makes a token for a caller, without writing it to the file. The zero time means that
+// the token does not expire.
 func (g *guarded) makeToken(t testing.TB, caller access.Caller, expiry time.Time) {
 	t.Helper()
 	token, line, err := access.NewToken(caller, expiry)

@@ -94,8 +94,8 @@ func TestNodeIsNotReadyBeforeOthersKnowIt(t *testing.T) {
 
 // TestNodeIsReadyOnceEveryPartitionIsServed checks that a node is not ready before the nodes
 // together serve all partitions, so that a load balancer that polls /readyz sends no calls that
-// would fail because no node has the rows. A node that has partitions and was ready stays ready while
-// others are lost, because calls about the remaining partitions are answered.
+// would fail because no node has the rows. A node that has partitions and was ready stays ready
+// while others are lost, because calls about the remaining partitions are answered.
 func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
 	var none, firstHalf events.Partitions
 	for p := range events.NumPartitions / 2 {

@@ -109,8 +109,8 @@ func TestHiddenItemIsInNoFeed(t *testing.T) {
 	}
 }
 
-// TestFeedHidesItemsWithoutSeenStore checks that a process that has no seen store leaves hidden items
-// out of feeds as well, because the inbox knows them.
+// TestFeedHidesItemsWithoutSeenStore checks that a process that has no seen store leaves hidden
+// items out of feeds as well, because the inbox knows them.
 func TestFeedHidesItemsWithoutSeenStore(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(follow("ann", "bob"), showing("bob", "1", "i"), showing("bob", "2", "j"), hidden("ann", "i"))

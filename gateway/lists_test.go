@@ -18,23 +18,27 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// answer is what the answers of all lists have, mutuals apart.
+// answer has the fields that the answers of all lists have.
 type answer interface {
 	GetNextPageToken() string
 	GetPosition() string
 }
 
-// listed is a page of a list as text: "id" or "id kind" an entry.
+// listed is a page of a list, with its entries as text.
 type listed struct {
-	entries        []string
-	next, position string
-	// total is -1 where the list has none.
+	entries []string
+	// next is the token of the next page. It is empty on the last page.
+	next     string
+	position string
+	// total is the total of the list, or -1 if the list has none or the total counts entries that
+	// are left out.
 	total int64
 }
 
-// lister asks for a page of one list.
+// lister reads a page of a list.
 type lister func(size int32, token, at string) (listed, error)
 
+// names returns entries as "user kind". An entry without a time is followed by "no time".
 func names(entries []*skeinv1.FollowEntry) (out []string) {
 	for _, e := range entries {
 		kind := strings.ToLower(strings.TrimPrefix(e.GetKind().String(), "FOLLOW_KIND_"))
@@ -46,6 +50,7 @@ func names(entries []*skeinv1.FollowEntry) (out []string) {
 	return out
 }
 
+// boardNames returns entries as "owner/board title".
 func boardNames(entries []*skeinv1.BoardEntry) (out []string) {
 	for _, e := range entries {
 		out = append(out, strings.TrimSpace(e.GetBoard().GetOwnerId()+"/"+e.GetBoard().GetBoardId()+" "+e.GetTitle()))
@@ -60,6 +65,8 @@ func userNames(entries []*skeinv1.UserEntry) (out []string) {
 	return out
 }
 
+// list returns the lister for a method. The function request makes a request for a page, and
+// entries returns the entries of an answer as text, and the total.
 func list[Req, Res any, R interface {
 	*Res
 	answer
@@ -72,13 +79,13 @@ func list[Req, Res any, R interface {
 		if err != nil {
 			return listed{}, err
 		}
-		p := listed{next: R(res.Msg).GetNextPageToken(), position: R(res.Msg).GetPosition()}
-		p.entries, p.total = entries(R(res.Msg))
-		return p, nil
+		page := R(res.Msg)
+		texts, total := entries(page)
+		return listed{entries: texts, next: page.GetNextPageToken(), position: page.GetPosition(), total: total}, nil
 	}
 }
 
-// only is the kind of a request; nil means any.
+// only returns the kind for a request, in which nil means any kind.
 func only(kind skeinv1.FollowKind) *skeinv1.FollowKind {
 	if kind == anyKind {
 		return nil
@@ -166,28 +173,31 @@ const (
 	excluders = skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS
 )
 
-// all walks through the pages of a list.
+// all returns the entries of all pages of a list, and checks that no page is too large, that only
+// the last one is empty, and that the total is the number of entries.
 func (l lister) all(t testing.TB, size int32, at string) []string {
 	t.Helper()
-	var all []string
+	var entries []string
 	token := ""
 	for {
-		p, err := l(size, token, at)
+		page, err := l(size, token, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(p.entries) > int(size) {
-			t.Errorf("a page of %d has %d entries", size, len(p.entries))
+		if len(page.entries) > int(size) {
+			t.Errorf("got a page of %d entries, want at most %d", len(page.entries), size)
 		}
-		all = append(all, p.entries...)
-		if token = p.next; token == "" {
-			if p.total >= 0 && p.total != int64(len(all)) {
-				t.Errorf("%d entries, total_size %d", len(all), p.total)
+		entries = append(entries, page.entries...)
+
+		token = page.next
+		if token == "" {
+			if page.total >= 0 && page.total != int64(len(entries)) {
+				t.Errorf("got total_size %d, want %d as in the list", page.total, len(entries))
 			}
-			return all
+			return entries
 		}
-		if len(p.entries) == 0 {
-			t.Fatal("an empty page that is not the last")
+		if len(page.entries) == 0 {
+			t.Fatal("got an empty page with a next page, want entries on it")
 		}
 	}
 }
@@ -207,7 +217,10 @@ func TestLists(t *testing.T) {
 		list lister
 		want []string
 	}{
-		"following":            {w.following("ann", anyKind), []string{"eve implicit", "10 explicit", "9 explicit", "dan explicit", "cid implicit", "bob explicit"}},
+		"following": {
+			w.following("ann", anyKind),
+			[]string{"eve implicit", "10 explicit", "9 explicit", "dan explicit", "cid implicit", "bob explicit"},
+		},
 		"following explicitly": {w.following("ann", explicit), []string{"10 explicit", "9 explicit", "dan explicit", "bob explicit"}},
 		"following implicitly": {w.following("ann", implicit), []string{"eve implicit", "cid implicit"}},
 		"followers":            {w.followers("bob", anyKind), []string{"cid explicit", "eve implicit", "dan explicit", "ann explicit"}},
@@ -228,15 +241,17 @@ func TestLists(t *testing.T) {
 		"mutuals":              {w.mutuals("ann", "bob"), []string{"eve implicit", "dan explicit", "cid implicit"}},
 		"of nobody":            {w.followers("nobody", anyKind), nil},
 	} {
-		for size := range int32(6) {
-			if diff := cmp.Diff(c.want, c.list.all(t, 1+size, at)); diff != "" {
-				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
+		t.Run(name, func(t *testing.T) {
+			for size := int32(1); size <= 6; size++ {
+				if diff := cmp.Diff(c.want, c.list.all(t, size, at)); diff != "" {
+					t.Errorf("pages of %d (-want +got):\n%s", size, diff)
+				}
 			}
-		}
+		})
 	}
 }
 
-func TestPageSize(t *testing.T) {
+func TestPageSizesAreLimited(t *testing.T) {
 	w := newWorld(t)
 	var at string
 	for i := range 3 {
@@ -246,18 +261,24 @@ func TestPageSize(t *testing.T) {
 		}
 		at = w.publish(evs...)
 	}
+
 	for size, want := range map[int32]int{0: 50, 1: 1, 50: 50, 1000: 1000, 1001: 1000, 1<<31 - 1: 1000} {
-		p, err := w.followers("star", anyKind)(size, "", at)
-		if err != nil || len(p.entries) != want || p.total != 1500 || p.next == "" {
-			t.Errorf("page_size %d: %d entries of %d, %v", size, len(p.entries), p.total, err)
+		page, err := w.followers("star", anyKind)(size, "", at)
+		if err != nil {
+			t.Fatalf("page_size %d: %v", size, err)
+		}
+		if len(page.entries) != want || page.total != 1500 || page.next == "" {
+			t.Errorf("page_size %d: got %d entries of %d and the next token %q, want %d entries of 1500 and a token",
+				size, len(page.entries), page.total, page.next, want)
 		}
 	}
 	_, err := w.followers("star", anyKind)(-1, "", "")
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "page_size")
 }
 
-// I9: entries that stay in the list from the first page to the last appear exactly once, in order,
-// whatever comes and goes in between; what goes does not appear on a later page.
+// TestPagesWhileTheListChanges checks I9: entries that stay in the list from the first page to the
+// last appear exactly once, in order, whatever is added and removed in between. An entry that is
+// removed does not appear on a later page.
 func TestPagesWhileTheListChanges(t *testing.T) {
 	w := newWorld(t)
 	var evs []*skeinv1.Event
@@ -265,92 +286,110 @@ func TestPagesWhileTheListChanges(t *testing.T) {
 		evs = append(evs, follow(fmt.Sprintf("fan%02d", i), "star"))
 	}
 	at := w.publish(evs...)
-	var got []string
-	gone := map[string]bool{}
+
+	var entries []string
+	removed, moved := map[string]bool{}, map[string]bool{}
 	token := ""
-	for page := 0; ; page++ {
-		p, err := w.followers("star", anyKind)(7, token, at)
+	for number := 0; ; number++ {
+		page, err := w.followers("star", anyKind)(7, token, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range p.entries {
-			if gone[e] {
-				t.Errorf("%s was gone before page %d", e, page)
+		for _, e := range page.entries {
+			if removed[e] {
+				t.Errorf("page %d has %s, want no entry that was removed before", number, e)
 			}
 		}
-		got = append(got, p.entries...)
-		if token = p.next; token == "" {
+		entries = append(entries, page.entries...)
+		token = page.next
+		if token == "" {
 			break
 		}
-		// One comes, one that was shown goes, one that is to come goes, and one of each goes and
-		// comes again.
-		shown, ahead := fmt.Sprintf("fan%02d", 57-7*page), fmt.Sprintf("fan%02d", page)
-		moved := fmt.Sprintf("fan%02d", 10+page)
+
+		// Before the next page, add a follower, remove one who is on this page and one who would
+		// come on a later page, and move one to the top, who unfollows and follows again.
+		shownFan := fmt.Sprintf("fan%02d", 57-7*number)
+		laterFan := fmt.Sprintf("fan%02d", number)
+		movedFan := fmt.Sprintf("fan%02d", 10+number)
 		at = w.publish(
-			follow(fmt.Sprintf("new%d", page), "star"), unfollow(shown, "star"), unfollow(ahead, "star"),
-			unfollow(moved, "star"), follow(moved, "star"),
+			follow(fmt.Sprintf("new%d", number), "star"), unfollow(shownFan, "star"), unfollow(laterFan, "star"),
+			unfollow(movedFan, "star"), follow(movedFan, "star"),
 		)
-		gone[shown+" explicit"], gone[ahead+" explicit"] = true, true
+		removed[shownFan+" explicit"] = true
+		removed[laterFan+" explicit"] = true
+		moved[movedFan+" explicit"] = true
 	}
-	for i := 59; i >= 0; i-- {
+
+	for i := range 60 {
 		name := fmt.Sprintf("fan%02d explicit", i)
 		n := 0
-		for _, e := range got {
+		for _, e := range entries {
 			if e == name {
 				n++
 			}
 		}
-		stayed := !gone[name] && (i < 10 || i >= 20)
-		if n > 1 || stayed && n != 1 {
-			t.Errorf("%s appears %d times", name, n)
+		if n > 1 {
+			t.Errorf("%s appears %d times, want once at most", name, n)
+		}
+		if n == 0 && !removed[name] && !moved[name] {
+			t.Errorf("%s does not appear, want it once, because it stayed in the list", name)
 		}
 	}
-	if !slices.IsSortedFunc(got, func(a, b string) int { return strings.Compare(b, a) }) {
-		t.Errorf("out of order: %v", got)
+
+	// The newest follower, whose name has the highest number, comes first.
+	if !slices.IsSortedFunc(entries, func(a, b string) int { return strings.Compare(b, a) }) {
+		t.Errorf("got %v, want descending order", entries)
 	}
 }
 
-// The next page never comes from an older state than the page before: a token demands its position.
+// TestTokenDemandsItsPosition checks that the next page never comes from an older state than the
+// page before it.
 func TestTokenDemandsItsPosition(t *testing.T) {
 	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 1 })
 	at := w.publish(follow("ann", "bob"), follow("cid", "bob"))
-	// As if another process, which is further, had answered the page before.
-	pos := w.log.Position(1)
-	if pos.String() != at {
-		t.Fatalf("position %s, want %s", at, pos)
+
+	// Sign a token like that of another process, which has read more of the log and has answered
+	// the page before.
+	position := w.log.Position(1)
+	if position.String() != at {
+		t.Fatalf("got position %s from Publish, want %s", at, position)
 	}
-	token := w.server.views.Keys.Sign(pagetoken.Token{List: graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"}), Position: pos, Cursor: make([]byte, 12)})
+	listID := graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"})
+	token := w.server.views.Keys.Sign(pagetoken.Token{List: listID, Position: position, Cursor: make([]byte, 12)})
 	_, err := w.followers("bob", anyKind)(1, token, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	if !detailsOf(t, err).retry {
-		t.Error("no RetryInfo")
+		t.Error("page before the process has caught up: got an error without RetryInfo, want one")
 	}
+
 	w.fold()
-	if err := w.store.WaitFor(t.Context(), pos.Seq); err != nil {
+	if err := w.store.WaitFor(t.Context(), position.Seq); err != nil {
 		t.Fatal(err)
 	}
-	p, err := w.followers("bob", anyKind)(1, token, "")
-	if err != nil || len(p.entries) != 1 || p.position != at {
-		t.Errorf("%+v %v", p, err)
+	page, err := w.followers("bob", anyKind)(1, token, "")
+	if err != nil || len(page.entries) != 1 || page.position != at {
+		t.Errorf("page after the process has caught up: got %+v and error %v, want one entry at %s", page, err, at)
 	}
 }
 
-func TestPageTokensThatAreRefused(t *testing.T) {
+func TestInvalidPageTokensAreRefused(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"), follow("cid", "bob"), followBoard("dan", "bob", "cats"), follow("ann", "cid"))
-	p, err := w.followers("bob", anyKind)(1, "", at)
+	page, err := w.followers("bob", anyKind)(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := p.next
-	mine := w.server.views.Keys
-	sign := func(change func(*pagetoken.Token)) string {
-		p, err := mine.Verify(token, graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"}))
+	token := page.next
+
+	// signChanged returns the token with other contents and a good signature.
+	keys := w.server.views.Keys
+	signChanged := func(change func(*pagetoken.Token)) string {
+		contents, err := keys.Verify(token, graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		change(&p)
-		return mine.Sign(p)
+		change(&contents)
+		return keys.Sign(contents)
 	}
 	for name, c := range map[string]struct {
 		list  lister
@@ -365,33 +404,34 @@ func TestPageTokensThatAreRefused(t *testing.T) {
 		"no token":              {w.followers("bob", anyKind), "next please"},
 		"of another ring":       {w.followers("bob", anyKind), ring(t, "log:"+secret(1)).Sign(pagetoken.Token{})},
 		"of an unknown key":     {w.followers("bob", anyKind), ring(t, "mine:"+secret(1)).Sign(pagetoken.Token{})},
-		"from another log":      {w.followers("bob", anyKind), sign(func(p *pagetoken.Token) { p.Position.Log[0]++ })},
-		"from another epoch":    {w.followers("bob", anyKind), sign(func(p *pagetoken.Token) { p.Position.Epoch++ })},
-		"from beyond the end":   {w.followers("bob", anyKind), sign(func(p *pagetoken.Token) { p.Position.Seq = 1 << 40 })},
+		"from another log":      {w.followers("bob", anyKind), signChanged(func(p *pagetoken.Token) { p.Position.Log[0]++ })},
+		"from another epoch":    {w.followers("bob", anyKind), signChanged(func(p *pagetoken.Token) { p.Position.Epoch++ })},
+		"from beyond the end":   {w.followers("bob", anyKind), signChanged(func(p *pagetoken.Token) { p.Position.Seq = 1 << 40 })},
 		"of mutuals, for lists": {w.mutuals("bob", "ann"), token},
 	} {
-		_, err := c.list(1, c.token, "")
-		if err == nil {
-			t.Errorf("%s: taken", name)
-			continue
-		}
-		t.Log(name, err)
-		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+		t.Run(name, func(t *testing.T) {
+			_, err := c.list(1, c.token, "")
+			wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+		})
 	}
+
+	// A token that is too long to be one is not parsed.
 	_, err = w.followers("bob", anyKind)(1, strings.Repeat("x", 1025), "")
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "page_token")
 }
 
-// A page is no larger on the wire than it must be.
-func TestPageBytes(t *testing.T) {
+// TestEntriesOfPagesAreSmall checks that an entry of a page with short ids takes at most 24 bytes.
+func TestEntriesOfPagesAreSmall(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"))
 	res := ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at})
 	if n := proto.Size(res.GetEntries()[0]); n > 24 {
-		t.Errorf("%d bytes an entry", n)
+		t.Errorf("got an entry of %d bytes, want at most 24", n)
 	}
 }
 
+// TestTokenIsBoundToItsList checks that the token of a list is refused for every other list. Two
+// lists differ even if their ids are the same text when written one after the other.
 func TestTokenIsBoundToItsList(t *testing.T) {
 	keys := ring(t, "a:"+secret(0))
 	lists := []graph.List{
@@ -404,12 +444,16 @@ func TestTokenIsBoundToItsList(t *testing.T) {
 		{Kind: graph.Mutuals, User: "ann", Peer: "bob"},
 		{Kind: graph.Mutuals, User: "bob", Peer: "ann"},
 	}
-	for i, a := range lists {
-		token := keys.Sign(pagetoken.Token{List: graphservice.ListIDOf(a), Cursor: []byte("m")})
-		for j, b := range lists {
-			_, err := keys.Verify(token, graphservice.ListIDOf(b))
-			if (i == j) != (err == nil) || (i != j && !errors.Is(err, pagetoken.ErrOtherList)) {
-				t.Errorf("token of %+v for %+v: %v", a, b, err)
+	for i, signedList := range lists {
+		token := keys.Sign(pagetoken.Token{List: graphservice.ListIDOf(signedList), Cursor: []byte("m")})
+		for j, verifiedList := range lists {
+			var want error
+			if i != j {
+				want = pagetoken.ErrOtherList
+			}
+			_, err := keys.Verify(token, graphservice.ListIDOf(verifiedList))
+			if !errors.Is(err, want) {
+				t.Errorf("token of %+v for %+v: got error %v, want %v", signedList, verifiedList, err, want)
 			}
 		}
 	}

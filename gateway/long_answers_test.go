@@ -11,18 +11,18 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// askLong asks for a page of each list whose pages can be long, and returns the errors. Each may
-// take so long.
-func (w *world) askLong(size int32, patience time.Duration) map[string]error {
+// readLongPages reads a page of each list whose pages can be long, each within a timeout. It
+// returns the error, or nil, for each list.
+func (w *world) readLongPages(size int32, timeout time.Duration) map[string]error {
 	errs := map[string]error{}
-	for name, ask := range map[string]func(context.Context) error{
+	for name, readPage := range map[string]func(context.Context) error{
 		"followers": func(ctx context.Context) error {
 			_, err := w.graph.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: size}))
 			return err
 		},
 		"pins": func(ctx context.Context) error {
-			of := &skeinv1.ListPinsRequest_OwnerId{OwnerId: "bob"}
-			_, err := w.feed.ListPins(ctx, connect.NewRequest(&skeinv1.ListPinsRequest{Target: of, PageSize: size}))
+			target := &skeinv1.ListPinsRequest_OwnerId{OwnerId: "bob"}
+			_, err := w.feed.ListPins(ctx, connect.NewRequest(&skeinv1.ListPinsRequest{Target: target, PageSize: size}))
 			return err
 		},
 		"pins by their names": func(ctx context.Context) error {
@@ -45,7 +45,7 @@ func (w *world) askLong(size int32, patience time.Duration) map[string]error {
 			_, err := w.feed.ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: size}))
 			return err
 		},
-		"a feed of what was not seen": func(ctx context.Context) error {
+		"a feed without seen items": func(ctx context.Context) error {
 			_, err := w.feed.ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: size, HideSeen: true}))
 			return err
 		},
@@ -54,64 +54,71 @@ func (w *world) askLong(size int32, patience time.Duration) map[string]error {
 			return err
 		},
 	} {
-		ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-		errs[name] = ask(ctx)
+		ctx, cancel := context.WithTimeout(w.t.Context(), timeout)
+		errs[name] = readPage(ctx)
 		cancel()
 	}
 	return errs
 }
 
-// TestLongAnswers: a long page is made when there is a place for it in the budget, and gives the
-// place back; short pages wait for nothing.
+// TestLongAnswers checks that a long page waits for a place in the budget of long pages, and
+// gives the place back. Short pages do not wait.
 func TestLongAnswers(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen, withCounters)
 	w.caughtUp(w.publish(follow("ann", "bob"), pinned("bob", "", "p")))
-	pages := w.server.budgets.LongPages
-	for way, options := range map[string][]connect.ClientOption{"binary": nil, "JSON": {connect.WithProtoJSON()}, "gRPC": {connect.WithGRPC()}} {
-		w.connect(options...)
-		for range pages.Limit {
-			if err := pages.Wait(t.Context()); err != nil {
-				t.Fatal(err)
+	longPages := w.server.budgets.LongPages
+	for encoding, options := range map[string][]connect.ClientOption{"binary": nil, "JSON": {connect.WithProtoJSON()}, "gRPC": {connect.WithGRPC()}} {
+		t.Run(encoding, func(t *testing.T) {
+			w.connect(options...)
+
+			// While all places are taken, only short pages are answered.
+			for range longPages.Limit {
+				if err := longPages.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		for name, err := range w.askLong(call.MaxShortPage, patienceOfTests) {
-			if err != nil {
-				t.Errorf("%s: a short page of %s: %v", way, name, err)
+			for name, err := range w.readLongPages(call.MaxShortPage, patienceOfTests) {
+				if err != nil {
+					t.Errorf("short page of %s without a place: got error %v, want none", name, err)
+				}
 			}
-		}
-		for name, err := range w.askLong(call.MaxShortPage+1, 50*time.Millisecond) {
-			if err == nil {
-				t.Errorf("%s: a long page of %s was made without a place", way, name)
+			for name, err := range w.readLongPages(call.MaxShortPage+1, 50*time.Millisecond) {
+				if err == nil {
+					t.Errorf("long page of %s without a place: got an answer, want none within the timeout", name)
+				}
 			}
-		}
-		for range pages.Limit {
-			pages.Done()
-		}
-		for name, err := range w.askLong(call.MaxShortPage+1, patienceOfTests) {
-			if err != nil {
-				t.Errorf("%s: a long page of %s: %v", way, name, err)
+
+			// Once the places are free, long pages are answered, and leave the places free.
+			for range longPages.Limit {
+				longPages.Done()
 			}
-		}
-		if n := pages.Used(); n > 0 {
-			t.Errorf("%s: %d places are not given back", way, n)
-		}
+			for name, err := range w.readLongPages(call.MaxShortPage+1, patienceOfTests) {
+				if err != nil {
+					t.Errorf("long page of %s: got error %v, want none", name, err)
+				}
+			}
+			if n := longPages.Used(); n > 0 {
+				t.Errorf("got %d taken places afterwards, want none", n)
+			}
+		})
 	}
 }
 
-// A call that waits for one of its stores holds no place for a long page. So while all places are
-// taken, it learns that the store is behind.
+// TestLongListOfReactorsWaitsForItsStoresFirst checks that a call that waits for one of its
+// stores holds no place for a long page. Here the inbox lags behind and all places are taken, so
+// the caller must get an error about the inbox instead of waiting for a place.
 func TestLongListOfReactorsWaitsForItsStoresFirst(t *testing.T) {
 	w := newWorld(t, withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	at := w.publish(liked("ann", "a"))
 	if err := w.counters.Serving().Fold(w.envelopes(1)); err != nil {
 		t.Fatal(err)
 	}
-	pages := w.server.budgets.LongPages
-	for range pages.Limit {
-		if err := pages.Wait(t.Context()); err != nil {
+	longPages := w.server.budgets.LongPages
+	for range longPages.Limit {
+		if err := longPages.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer pages.Done()
+		defer longPages.Done()
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)

@@ -13,14 +13,14 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// reactedTo is a reaction on a pin that shows an item of its own id.
+// reactedTo returns a reaction on a pin that names the pin. The item of the pin has the same id.
 func reactedTo(user, owner, pin, kind string) *skeinv1.Event {
 	ev := reacted(user, pin, kind)
 	ev.GetReacted().Pin = &skeinv1.Pin{OwnerId: owner, PinId: pin}
 	return ev
 }
 
-// unreactedTo is the end of such a reaction.
+// unreactedTo returns the end of a reaction that reactedTo returns.
 func unreactedTo(user, owner, pin, kind string) *skeinv1.Event {
 	ev := unreacted(user, pin, kind)
 	ev.GetUnreacted().Pin = &skeinv1.Pin{OwnerId: owner, PinId: pin}
@@ -61,7 +61,7 @@ type groupSummary struct {
 }
 
 // summarize returns the summaries of groups.
-func summarize(groups []*skeinv1.NotificationGroup) (list []groupSummary) {
+func summarize(groups []*skeinv1.NotificationGroup) (summaries []groupSummary) {
 	kinds := map[skeinv1.NotificationKind]string{
 		skeinv1.NotificationKind_NOTIFICATION_KIND_FOLLOWED: "followed",
 		skeinv1.NotificationKind_NOTIFICATION_KIND_REACTED:  "reacted",
@@ -72,15 +72,21 @@ func summarize(groups []*skeinv1.NotificationGroup) (list []groupSummary) {
 		for _, a := range g.GetActors() {
 			actors = append(actors, a.GetUserId())
 		}
-		list = append(list, groupSummary{kinds[g.GetKind()], g.GetPin().GetPinId(), actors, g.GetActorCount(), g.GetUnread(), g.GetUnseen()})
+		summaries = append(summaries, groupSummary{
+			Kind: kinds[g.GetKind()], Pin: g.GetPin().GetPinId(), Actors: actors, Count: g.GetActorCount(),
+			Unread: g.GetUnread(), Unseen: g.GetUnseen(),
+		})
 	}
-	return list
+	return summaries
 }
 
-// TestNotificationsTellWhatOthersDid checks the groups of a user after each of some events: which
-// actors they have, what hides them, and what is unread and unseen.
+// TestNotificationsTellWhatOthersDid checks the groups of a user after each of a series of events:
+// which actors the groups have, what hides them, and whether they are unread and unseen.
 func TestNotificationsTellWhatOthersDid(t *testing.T) {
 	w := newWorld(t, withNotifications)
+
+	// Own reactions, reactions of private kinds, and reactions that do not name the pin notify
+	// nobody.
 	w.publish(pinned("ann", "", "p"), pinned("ann", "", "q"))
 	at := w.publish(
 		follow("bob", "ann"), reactedTo("bob", "ann", "p", ""), reactedTo("cid", "ann", "p", "wow"), reactedTo("cid", "ann", "p", "like"),
@@ -90,25 +96,26 @@ func TestNotificationsTellWhatOthersDid(t *testing.T) {
 	followed := groupSummary{"followed", "", []string{"bob"}, 1, true, true}
 	reactions := groupSummary{"reacted", "p", []string{"cid", "bob"}, 2, true, true}
 	repins := groupSummary{"repinned", "q", []string{"dan"}, 1, true, true}
-	check := func(what, at string, unseen uint32, want ...groupSummary) {
+	checkGroups := func(when, at string, unseen uint32, want ...groupSummary) {
 		t.Helper()
 		if diff := cmp.Diff(want, summarize(w.readNotifications("ann", 0, "", at).GetGroups())); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
+			t.Errorf("%s: groups (-want +got):\n%s", when, diff)
 		}
-		if got := w.countNotifications("ann", at); got != unseen {
-			t.Errorf("%s: got %d unseen groups, want %d", what, got, unseen)
+		if n := w.countNotifications("ann", at); n != unseen {
+			t.Errorf("%s: got %d unseen groups, want %d", when, n, unseen)
 		}
 	}
-	check("all", at, 3, repins, reactions, followed)
+	checkGroups("at first", at, 3, repins, reactions, followed)
 
+	// Each step begins with the groups that the step before it has left.
 	for _, step := range []struct {
-		what   string
+		name   string
 		ev     *skeinv1.Event
 		unseen uint32
 		want   []groupSummary
 	}{
 		{"a muted actor", mute("ann", "dan"), 2, []groupSummary{reactions, followed}},
-		{"an actor who is muted no more", &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{
+		{"an actor who is no longer muted", &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{
 			UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", TargetUserId: "dan"},
 		}}, 3, []groupSummary{repins, reactions, followed}},
 		{"an actor who blocks", block("dan", "ann"), 2, []groupSummary{reactions, followed}},
@@ -120,11 +127,11 @@ func TestNotificationsTellWhatOthersDid(t *testing.T) {
 		{"a pin that ends", unpinned("ann", "q"), 1, []groupSummary{followed}},
 		{"an unfollow", unfollow("bob", "ann"), 0, nil},
 	} {
-		check(step.what, w.publish(step.ev), step.unseen, step.want...)
+		checkGroups("after "+step.name, w.publish(step.ev), step.unseen, step.want...)
 	}
 }
 
-// showingReaction is a reaction on a pin to an item, which the pin may not show.
+// showingReaction returns a reaction on a pin to an item that need not be the item of the pin.
 func showingReaction(user, owner, pin, item string) *skeinv1.Event {
 	ev := reacted(user, item, "")
 	ev.GetReacted().Pin = &skeinv1.Pin{OwnerId: owner, PinId: pin}
@@ -136,6 +143,7 @@ func showingReaction(user, owner, pin, item string) *skeinv1.Event {
 func TestRepinThatEndsUnnamedNotifiesNobody(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"), repinned("bob", "r", "p", "ann", "p"), repinned("cid", "s", "p", "ann", "p"))
+
 	end := unpinned("cid", "s")
 	end.GetPinDeleted().RepinOf = &skeinv1.Pin{OwnerId: "ann", PinId: "p"}
 	at := w.publish(end)
@@ -143,22 +151,28 @@ func TestRepinThatEndsUnnamedNotifiesNobody(t *testing.T) {
 	if diff := cmp.Diff(want, summarize(w.readNotifications("ann", 0, "", at).GetGroups())); diff != "" {
 		t.Errorf("after an end that names the original (-want +got):\n%s", diff)
 	}
+
 	at = w.publish(unpinned("bob", "r"))
 	if got := w.readNotifications("ann", 0, "", at).GetGroups(); len(got) != 0 {
 		t.Errorf("after an end that names nothing: got %v, want no groups", got)
 	}
 }
 
-// TestNotificationMarkersNeverMoveBack checks what seen and read mean, and that late reports of
-// devices change nothing.
+// TestNotificationMarkersNeverMoveBack checks which groups are seen and read after reports of a
+// device, and that a report that comes late changes nothing.
 func TestNotificationMarkersNeverMoveBack(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"))
 	w.publish(follow("bob", "ann"))
 	at := w.publish(reactedTo("bob", "ann", "p", ""))
 	groups := w.readNotifications("ann", 0, "", at).GetGroups()
-	reaction, followed := groups[0], groups[1]
+	if len(groups) != 2 {
+		t.Fatalf("got the groups %v, want two", groups)
+	}
+	reaction := groups[0]
+	followed := groups[1]
 
+	// The second report of the follow comes late, after the report of the reaction.
 	at = w.publish(notificationsSeen("ann", followed.GetNewestTime()))
 	if got := w.countNotifications("ann", at); got != 1 {
 		t.Errorf("after the follow was seen: got %d unseen groups, want 1", got)
@@ -169,11 +183,12 @@ func TestNotificationMarkersNeverMoveBack(t *testing.T) {
 		t.Errorf("after a late report: got %d unseen groups, want 0", got)
 	}
 
-	unread := func(at string) (list []bool) {
+	// A report may be about a single group, or about all up to a time.
+	unread := func(at string) (unread []bool) {
 		for _, g := range w.readNotifications("ann", 0, "", at).GetGroups() {
-			list = append(list, g.GetUnread())
+			unread = append(unread, g.GetUnread())
 		}
-		return list
+		return unread
 	}
 	w.publish(notificationsRead("ann", reaction.GetGroupId(), reaction.GetNewestTime()))
 	at = w.publish(notificationsRead("ann", reaction.GetGroupId(), followed.GetNewestTime()))
@@ -184,15 +199,17 @@ func TestNotificationMarkersNeverMoveBack(t *testing.T) {
 	if diff := cmp.Diff([]bool{false, false}, unread(at)); diff != "" {
 		t.Errorf("after all was read (-want +got):\n%s", diff)
 	}
+
+	// A new notification makes its group unread again.
 	at = w.publish(reactedTo("cid", "ann", "p", ""))
 	if diff := cmp.Diff([]bool{true, false}, unread(at)); diff != "" {
 		t.Errorf("after a new reaction (-want +got):\n%s", diff)
 	}
 }
 
-// TestGroupsOfASessionHoldStill checks that a group that is there throughout a session of pages
-// comes exactly once, although groups lose their newest notification and get new ones meanwhile,
-// and that what came later is left out.
+// TestGroupsOfASessionHoldStill checks that a group that exists throughout a session of pages comes
+// exactly once, although groups lose their newest notification and get new ones meanwhile.
+// Notifications that come after the session began are left out.
 func TestGroupsOfASessionHoldStill(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	pins := []string{"a", "b", "c", "d", "e"}
@@ -205,36 +222,40 @@ func TestGroupsOfASessionHoldStill(t *testing.T) {
 		at = w.publish(reactedTo("cid", "ann", pin, ""))
 	}
 
-	count := map[string]int{}
+	timesShown := map[string]int{}
 	page := w.readNotifications("ann", 2, "", at)
-	for n := 0; ; n++ {
+	for number := 0; ; number++ {
 		for _, g := range page.GetGroups() {
-			count[g.GetPin().GetPinId()]++
+			timesShown[g.GetPin().GetPinId()]++
 			if g.GetActors()[0].GetUserId() == "dan" {
-				t.Errorf("page %d has a reaction that came after the session began", n)
+				t.Errorf("page %d: got a reaction of dan in %v, want none, because it came after the session began", number, g)
 			}
 		}
 		if page.GetNextPageToken() == "" {
 			break
 		}
-		// The groups that were shown first fall behind the others, and the last one gets a new
-		// notification.
-		at = w.publish(unreactedTo("cid", "ann", pins[len(pins)-1-n], ""), reactedTo("dan", "ann", "a", ""), reactedTo("dan", "ann", "new", ""))
+
+		// A group that was shown loses its newest notification and falls behind the others, and
+		// the last group gets a new notification. There is also a reaction on a pin that does not
+		// exist.
+		lastPin := pins[len(pins)-1-number]
+		at = w.publish(unreactedTo("cid", "ann", lastPin, ""), reactedTo("dan", "ann", "a", ""), reactedTo("dan", "ann", "new", ""))
 		page = w.readNotifications("ann", 2, page.GetNextPageToken(), at)
 	}
-	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, count); diff != "" {
-		t.Errorf("how often the groups came (-want +got):\n%s", diff)
+	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, timesShown); diff != "" {
+		t.Errorf("how often each group was shown (-want +got):\n%s", diff)
 	}
 
+	// A token is refused for another user.
 	_, err := w.notifyClient.ReadNotifications(t.Context(), connect.NewRequest(&skeinv1.ReadNotificationsRequest{
 		UserId: "bob", PageToken: w.readNotifications("ann", 2, "", at).GetNextPageToken(),
 	}))
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 }
 
-// TestWatchNotificationsReachesTheCount checks that a watcher gets the number of CountNotifications
-// after everything that changes it, and that a stream of a browser that broke resumes with the
-// current number.
+// TestWatchNotificationsReachesTheCount checks that a watcher gets the count of
+// CountNotifications after each event that changes it. A browser that opens its stream again must
+// get the current count.
 func TestWatchNotificationsReachesTheCount(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	at := w.publish(pinned("ann", "", "p"), pinned("ann", "", "q"))
@@ -245,20 +266,22 @@ func TestWatchNotificationsReachesTheCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = stream.Close() }()
+
+	// The watcher may send other counts on its way to the last one.
 	var last *skeinv1.WatchNotificationsResponse
-	reach := func(what, at string) {
+	receiveCount := func(when, at string) {
 		t.Helper()
 		want := w.countNotifications("ann", at)
 		for last == nil || last.GetCount() != want {
 			if !stream.Receive() {
-				t.Fatalf("%s: %v", what, stream.Err())
+				t.Fatalf("%s: the stream ended with error %v, want the count %d first", when, stream.Err(), want)
 			}
 			last = stream.Msg()
 		}
 	}
-	reach("nothing", at)
+	receiveCount("at first", at)
 	for _, step := range []struct {
-		what string
+		name string
 		ev   *skeinv1.Event
 	}{
 		{"a follow", follow("bob", "ann")},
@@ -271,27 +294,28 @@ func TestWatchNotificationsReachesTheCount(t *testing.T) {
 		{"a third reaction", reactedTo("eve", "ann", "q", "")},
 		{"the end of the pin", unpinned("ann", "q")},
 		{"a fourth reaction", reactedTo("eve", "ann", "p", "")},
-		{"what is seen", notificationsSeen("ann", timestamppb.New(time.Now().Add(time.Hour)))},
+		{"a report that all are seen", notificationsSeen("ann", timestamppb.New(time.Now().Add(time.Hour)))},
 		{"a fifth reaction", reactedTo("fay", "ann", "p", "")},
 		{"the end of a user", deletedUser("fay")},
 	} {
 		at = w.publish(step.ev)
-		reach(step.what, at)
+		receiveCount("after "+step.name, at)
 	}
 
+	// A browser opens its stream again, with the id of an event that the first stream did not get.
 	var first, resumed skeinv1.WatchNotificationsResponse
 	browser := w.eventSource(t, connectv1.NotificationServiceWatchNotificationsProcedure, `{"userId":"ann"}`)
 	browser.next(&first)
 	at = w.publish(reactedTo("gus", "ann", "p", ""))
-	again := w.eventSource(t, connectv1.NotificationServiceWatchNotificationsProcedure, `{"userId":"ann"}`, "Last-Event-ID", at)
-	again.next(&resumed)
+	resumedBrowser := w.eventSource(t, connectv1.NotificationServiceWatchNotificationsProcedure, `{"userId":"ann"}`, "Last-Event-ID", at)
+	resumedBrowser.next(&resumed)
 	if want := w.countNotifications("ann", at); resumed.GetCount() != want || resumed.GetCount() == first.GetCount() {
-		t.Errorf("got %d before and %d after the stream resumed, want %d after", first.GetCount(), resumed.GetCount(), want)
+		t.Errorf("resumed stream: got the count %d, want %d, and not %d as before", resumed.GetCount(), want, first.GetCount())
 	}
 }
 
-// TestNotificationsRefuseBadPositionsAndTokens checks that calls whose stores cannot be opened get
-// an error that names the field.
+// TestNotificationsRefuseBadPositionsAndTokens checks that a call with a position from the future
+// or a malformed token gets an error that names the field.
 func TestNotificationsRefuseBadPositionsAndTokens(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	ahead := w.log.Position(99).String()
@@ -309,7 +333,7 @@ func TestNotificationsRefuseBadPositionsAndTokens(t *testing.T) {
 	}
 	defer stream.Close()
 	if stream.Receive() {
-		t.Error("expected no message, got one")
+		t.Errorf("WatchNotifications: got the message %v, want none", stream.Msg())
 	}
 	wantError(t, stream.Err(), connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
 }

@@ -15,8 +15,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestMetrics(t *testing.T) {
+// TestMetricsCountCallsAndEvents makes some good and bad calls, and checks the metrics and their
+// page.
+func TestMetricsCountCallsAndEvents(t *testing.T) {
 	w := newWorld(t)
+
+	// Make a good call, a call of which each event is rejected, and two calls that are refused.
 	at := w.publish(follow("ann", "bob"), follow("cid", "bob"))
 	if _, err := w.followers("bob", anyKind)(1, "", at); err != nil {
 		t.Fatal(err)
@@ -24,16 +28,20 @@ func TestMetrics(t *testing.T) {
 	ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "a"), {}, {}}, AllowPartial: true})
 	_, err := w.followers("", anyKind)(1, "", at)
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "user_id")
-	if status, _, _ := w.post("/skein.v1.GraphService/ListFollowers", "application/json", strings.NewReader("{")); status != http.StatusBadRequest {
-		t.Error(status)
+	status, _, _ := w.post("/skein.v1.GraphService/ListFollowers", "application/json", strings.NewReader("{"))
+	if status != http.StatusBadRequest {
+		t.Errorf("malformed call: got status %d, want 400", status)
 	}
+
 	families, err := w.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
-		t.Error(problems, err)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint of metrics: got the problems %v and error %v, want none", problems, err)
 	}
+
 	for _, c := range []struct {
 		want   float64
 		name   string
@@ -60,59 +68,71 @@ func TestMetrics(t *testing.T) {
 		{1, "skein_build_info", []string{"version", "test"}},
 	} {
 		if got := w.count(c.name, c.labels...); got != c.want {
-			t.Errorf("%s %v: %v, want %v", c.name, c.labels, got, c.want)
+			t.Errorf("%s %v: got %v, want %v", c.name, c.labels, got, c.want)
 		}
 	}
+
+	const line = "skein_publish_events_total 2"
 	status, _, page := w.get("/metrics")
-	if status != http.StatusOK || !strings.Contains(string(page), "skein_publish_events_total 2") {
-		t.Errorf("/metrics: %d", status)
+	if status != http.StatusOK || !strings.Contains(string(page), line) {
+		t.Errorf("/metrics: got status %d and the page\n%s\nwant 200 and %q", status, page, line)
 	}
 }
 
-// docs/metrics.md names every metric, and no other, but for what the program tells of its
-// maintenance.
+// TestMetricsAreDocumented checks that docs/metrics.md names every metric of the server and no
+// other, apart from the section on the maintenance of the program.
 func TestMetricsAreDocumented(t *testing.T) {
 	w := newWorld(t)
 	doc, err := os.ReadFile("../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, _, _ := strings.Cut(string(doc), "\n## Maintenance\n")
+	serverPart, _, _ := strings.Cut(string(doc), "\n## Maintenance\n")
 	documented := map[string]bool{}
-	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(api, -1) {
-		documented[name[1]] = true
+	for _, match := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(serverPart, -1) {
+		documented[match[1]] = true
 	}
+
+	// Metrics with labels exist only after they have counted something: refused and rejected calls,
+	// and the growth of a disk, for which an earlier measurement is needed.
 	_, _ = w.followers("", anyKind)(1, "", "")
 	_, _ = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{{}}}))
 	w.publish(follow("ann", "bob"))
 	w.server.growth.DaysUntilFull(time.Now().Add(-2*time.Hour), 0, 1<<30)
+
 	families, err := w.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
 		if !documented[f.GetName()] {
-			t.Errorf("%s is not in docs/metrics.md", f.GetName())
+			t.Errorf("metric %s is not in docs/metrics.md, want it documented", f.GetName())
 		}
 		delete(documented, f.GetName())
 	}
 	for name := range documented {
-		t.Errorf("%s is in docs/metrics.md only", name)
+		t.Errorf("metric %s is in docs/metrics.md, but the server does not have it", name)
 	}
 }
 
-func TestReflection(t *testing.T) {
+// TestReflectionListsAllServices checks the service for tools such as grpcurl, which list services
+// and read their descriptors. The list has this service in addition to those of the API.
+func TestReflectionListsAllServices(t *testing.T) {
 	w := newWorld(t)
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
 	defer h2.CloseIdleConnections()
 	stream := grpcreflect.NewClient(&http.Client{Transport: h2}, w.url, connect.WithGRPC()).NewStream(t.Context())
 	defer func() { _, _ = stream.Close() }()
-	names, err := stream.ListServices()
-	if err != nil || len(names) != len(services())+1 {
-		t.Errorf("%v %v", names, err)
+
+	listed, err := stream.ListServices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(listed) != len(services())+1 {
+		t.Errorf("got the services %v, want %d", listed, len(services())+1)
 	}
 	if _, err := stream.FileContainingSymbol("skein.v1.GraphService"); err != nil {
-		t.Error(err)
+		t.Errorf("file of GraphService: got error %v, want none", err)
 	}
 }
