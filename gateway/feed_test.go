@@ -155,7 +155,7 @@ func TestReadFeed(t *testing.T) {
 	}
 }
 
-func TestFeedEntriesHaveAllFieldsOfPins(t *testing.T) {
+func TestFeedEntriesDescribePins(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	ev := pinned("bob", "cats", "b1")
 	ev.GetPinCreated().ItemId = "clip"
