@@ -34,11 +34,11 @@ func newControlledOperation() *controlledOperation {
 }
 
 // prepare returns the function that runs the operation. It reports 4 of 10 rows as done.
-func (r *controlledOperation) prepare(o operator.OperationRequest) (operation.Func, error) {
+func (r *controlledOperation) prepare(o *operator.OperationRequest) (operation.Func, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		p.StartPhase(replay.Comparing, "rows", 10)
 		p.Add(4)
-		r.started <- o
+		r.started <- *o
 		select {
 		case err := <-r.results:
 			return "7 rows, as told", err
@@ -53,7 +53,7 @@ func (r *controlledOperation) offer(*service.Service) service.OfferedOperations 
 	return service.OfferedOperations{
 		operation.Rebuild: {Prepare: r.prepare, Resumes: true},
 		operation.Verify:  {Prepare: r.prepare},
-		operation.Rollback: {Prepare: func(operator.OperationRequest) (operation.Func, error) {
+		operation.Rollback: {Prepare: func(*operator.OperationRequest) (operation.Func, error) {
 			return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: "graph has no previous generation"}
 		}},
 	}

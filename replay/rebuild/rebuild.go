@@ -113,19 +113,30 @@ func Rebuild(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o
 	return report, nil
 }
 
-// Rollback goes back to the previous generation: it folds what that generation has missed and cuts
-// over to it. The generation that served until then becomes the previous one. Rollback fails with
-// [live.ErrNoPrevious] if there is no previous generation, and with [projections.ErrFingerprint] if
-// another version of the program or other settings built it. To go back then, first start that
-// version, or the program with those settings.
-func Rollback(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
+// Rollback goes back to the generation with the number target, which must be the previous one: it
+// folds what that generation has missed and cuts over to it. The generation that served until then
+// becomes the previous one. If the target serves already, Rollback does nothing, so a rollback that
+// was interrupted can be repeated. Rollback fails with [live.ErrNoPrevious] if the target is not the
+// previous generation, and with [projections.ErrFingerprint] if another version of the program or
+// other settings built it. To go back then, first start that version, or the program with those
+// settings.
+func Rollback(
+	ctx context.Context, serving *live.Live, target uint32, subscribe SubscribeFunc, o Options,
+) (report string, err error) {
 	o = o.withDefaults()
+	if serving.Status().Generation == target {
+		return fmt.Sprintf("generation %d serves already", target), nil
+	}
 	next, err := serving.OpenPrevious(ctx)
 	if err != nil {
-		return "", fmt.Errorf("roll back %s: %w", serving.Name(), err)
+		return "", fmt.Errorf("roll back %s to generation %d: %w", serving.Name(), target, err)
 	}
 
 	r := rebuildState{live: serving, next: next, opts: o, startTime: time.Now(), startSeq: next.Cursor().Seq}
+	if previous := next.Generation(); previous != target {
+		err = fmt.Errorf("%w with the number %d: the previous one is %d", live.ErrNoPrevious, target, previous)
+		return "", fmt.Errorf("roll back %s: %w", serving.Name(), errors.Join(err, r.closeNext()))
+	}
 	if report, err = r.catchUpAndCutOver(ctx, subscribe); err != nil {
 		return "", fmt.Errorf("roll back %s: %w", serving.Name(), err)
 	}

@@ -108,7 +108,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 
 		// Go back to generation 1.
 		publishMore()
-		report, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{})
+		report, err = rebuild.Rollback(t.Context(), l, 1, w.subscribeKinds, rebuild.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 
 		// Go back to generation 2.
 		publishMore()
-		if _, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
+		if _, err = rebuild.Rollback(t.Context(), l, 2, w.subscribeKinds, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -330,9 +330,41 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 func TestRollbackWithoutPreviousIsRefused(t *testing.T) {
 	w := newTestLog(t)
 	l := w.openLive(newGraph, store.Options{})
-	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {
+	if _, err := rebuild.Rollback(t.Context(), l, 2, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {
 		t.Errorf("got %v, expected %v", err, live.ErrNoPrevious)
 	}
+}
+
+// A rollback goes to its target and nowhere else: it does nothing if the target serves already, and
+// is refused if another generation is the previous one.
+func TestRollbackGoesToItsTargetOnly(t *testing.T) {
+	w := newTestLog(t)
+	last := w.publish(20)
+	l := w.openLive(newGraph, store.Options{})
+	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, test := range []struct {
+		name       string
+		target     uint32
+		want       error
+		generation uint32
+		previous   uint32
+	}{
+		{name: "serves already", target: 2, generation: 2, previous: 1},
+		{name: "not the previous one", target: 3, want: live.ErrNoPrevious, generation: 2, previous: 1},
+		{name: "the previous one", target: 1, generation: 1, previous: 2},
+		{name: "repeated", target: 1, generation: 1, previous: 2},
+	} {
+		if _, err := rebuild.Rollback(t.Context(), l, test.target, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, test.want) {
+			t.Errorf("%s: got %v, expected %v", test.name, err, test.want)
+		}
+		if st := l.Status(); st.Generation != test.generation || st.Previous != test.previous {
+			t.Errorf("%s: got generation %d, previous %d, expected %d, %d", test.name, st.Generation, st.Previous, test.generation, test.previous)
+		}
+	}
+	w.checkRows(l, last)
 }
 
 // mustCountAll checks that the parts in a report add up to the whole log, up to where the

@@ -138,7 +138,7 @@ func TestStoppedResizeLeavesNothing(t *testing.T) {
 	}
 
 	// The previous generation has no partitions.
-	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
+	if _, err := rebuild.Rollback(t.Context(), l, l.Status().Previous, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if held := l.Holds(); held.Len() != 0 {

@@ -230,7 +230,7 @@ func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 // for that one. If another operation is in the way, such as a verification, it waits for the end of
 // that operation and returns nil; the caller then checks again whether a rebuild is needed.
 func (s *Service) rebuildAsOperation(ctx context.Context, projection *live.Live) error {
-	run, err := s.prepareRebuild(operator.OperationRequest{
+	run, err := s.prepareRebuild(&operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: projection.Name(),
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/skein-feed/skein/events/eventlog"
@@ -19,7 +20,7 @@ import (
 // so the test tries several times.
 func TestRebuildWaitsForFailingVerification(t *testing.T) {
 	t.Parallel()
-	service := mustRunService(t, t.TempDir())
+	service, _ := mustRunService(t, t.TempDir())
 	for range 20 {
 		began := make(chan struct{})
 		finish := make(chan struct{})
@@ -42,15 +43,15 @@ func TestRebuildWaitsForFailingVerification(t *testing.T) {
 	}
 }
 
-// mustRunService runs a service on a data directory until the test ends. It returns when the service
-// is ready.
-func mustRunService(t *testing.T, dir string) *Service {
+// mustRunService runs a service on a data directory, until stop is called or the test ends. It
+// returns when the service is ready.
+func mustRunService(t *testing.T, dir string) (s *Service, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), Options{
+	s, err = Open(t.Context(), Options{
 		Log:    eventlog.Config{Dir: filepath.Join(dir, LogDir)},
 		Dir:    dir,
 		Memory: Memory{Cache: 16 << 20, Queries: 1 << 20},
@@ -69,12 +70,13 @@ func mustRunService(t *testing.T, dir string) *Service {
 		return nil
 	}
 	go func() { ended <- s.Run(ctx, l, reportReady) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-ended, s.Close(context.WithoutCancel(ctx))); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
 	<-ready
-	return s
+	return s, stop
 }

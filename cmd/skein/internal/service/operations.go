@@ -49,13 +49,13 @@ func (s *Service) OfferedOperations() OfferedOperations {
 
 // prepareFunc checks a request and returns the function that performs the operation. See
 // [OfferedOperation].
-type prepareFunc = func(operator.OperationRequest) (operation.Func, error)
+type prepareFunc = func(*operator.OperationRequest) (operation.Func, error)
 
 // refuseWhileLogHasHole wraps a prepareFunc so that the operation fails while the log has a hole. A
 // store that folded the lost envelopes while the log still had them has more facts than the log: a
 // rebuild would lose these facts, and a verification would report them as differences.
 func (s *Service) refuseWhileLogHasHole(prepare prepareFunc) prepareFunc {
-	return func(r operator.OperationRequest) (operation.Func, error) {
+	return func(r *operator.OperationRequest) (operation.Func, error) {
 		run, err := prepare(r)
 		if err != nil {
 			return nil, err
@@ -107,7 +107,7 @@ const (
 
 // prepareErasure returns the operation that erases users from the log, its archive, the stores of
 // all nodes and the snapshots.
-func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
+func (s *Service) prepareErasure(req *operator.OperationRequest) (operation.Func, error) {
 	if !req.Resumed && !s.archiver.Status().Running {
 		return nil, errNotArchiving
 	}
@@ -189,7 +189,7 @@ func verificationError(r *verify.Report) error {
 // prepareRebuild returns the operation that builds the next generation of a projection. If the
 // request names partitions, the operation repairs them in the live store instead, because a new
 // generation is always built from the whole log.
-func (s *Service) prepareRebuild(req operator.OperationRequest) (operation.Func, error) {
+func (s *Service) prepareRebuild(req *operator.OperationRequest) (operation.Func, error) {
 	if len(req.Partitions) > 0 {
 		return s.prepareRepair(req)
 	}
@@ -203,18 +203,28 @@ func (s *Service) prepareRebuild(req operator.OperationRequest) (operation.Func,
 }
 
 // prepareRollback returns the operation that goes back to the previous generation of a projection.
-func (s *Service) prepareRollback(req operator.OperationRequest) (operation.Func, error) {
+// It sets that generation in the request, unless the request is resumed and so has it already.
+func (s *Service) prepareRollback(req *operator.OperationRequest) (operation.Func, error) {
 	projection, err := s.findProjection(req.Projection)
 	if err != nil {
 		return nil, err
 	}
-	if projection.Status().Previous == 0 {
+	// A rollback that was interrupted may have cut over already. The previous generation is then the
+	// one that the operator wanted to leave, so it must not be chosen again.
+	if !req.Resumed {
+		req.Generation = projection.Status().Previous
+	}
+	switch {
+	case req.Generation != 0:
+	case req.Resumed:
+		return nil, errors.New("an earlier version of skein began it and did not record the generation to go back to")
+	default:
 		return nil, &operator.Refusal{
 			Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", projection.Name()),
 		}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rollback(ctx, projection, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rollback(ctx, projection, req.Generation, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
@@ -290,13 +300,13 @@ func (s *Service) sizeOfKinds(ctx context.Context, kinds events.KindSet) (size r
 }
 
 // prepareVerification returns the operation that compares projections with the log.
-func (s *Service) prepareVerification(req operator.OperationRequest) (operation.Func, error) {
+func (s *Service) prepareVerification(req *operator.OperationRequest) (operation.Func, error) {
 	return s.prepareComparison(req, verify.Verify)
 }
 
 // prepareRepair returns the operation that compares projections with the log and repairs the rows
 // that differ.
-func (s *Service) prepareRepair(req operator.OperationRequest) (operation.Func, error) {
+func (s *Service) prepareRepair(req *operator.OperationRequest) (operation.Func, error) {
 	return s.prepareComparison(req, verify.Repair)
 }
 
@@ -304,7 +314,7 @@ func (s *Service) prepareRepair(req operator.OperationRequest) (operation.Func, 
 // names, or to each projection in turn if the request names none. If one projection differs, the
 // operation still continues with the others.
 func (s *Service) prepareComparison(
-	req operator.OperationRequest, compare func(context.Context, verify.Store, verify.Options) (*verify.Report, error),
+	req *operator.OperationRequest, compare func(context.Context, verify.Store, verify.Options) (*verify.Report, error),
 ) (operation.Func, error) {
 	targets := s.Stores
 	if req.Projection != "" {
@@ -387,7 +397,7 @@ func (s *Service) shadowOptions(projection, dirName string) verify.Options {
 
 // prepareSnapshot returns the operation that takes a snapshot of the projections that the request
 // names, or of all if it names none.
-func (s *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func, error) {
+func (s *Service) prepareSnapshot(req *operator.OperationRequest) (operation.Func, error) {
 	names := req.Projections
 	if len(names) == 0 && req.Projection != "" {
 		names = []string{req.Projection}

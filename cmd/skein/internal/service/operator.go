@@ -21,8 +21,9 @@ const operationsDir = "operations"
 type OfferedOperation struct {
 	// Prepare checks a request and returns the function that performs the operation. Prepare must
 	// return quickly. It returns a [*operator.Refusal] for a request that is not possible at
-	// present.
-	Prepare func(r operator.OperationRequest) (operation.Func, error)
+	// present. It may add to the request what the operation must know when it continues after a
+	// restart.
+	Prepare func(r *operator.OperationRequest) (operation.Func, error)
 	// Resumes says that the operation starts again, with the same request, after a restart of the
 	// process. Other operations fail then.
 	Resumes bool
@@ -78,7 +79,7 @@ func newOperator(manager *operation.Manager, offered OfferedOperations) *process
 			}
 			r := args.request(i)
 			r.Resumed = true
-			return offer.Prepare(r)
+			return offer.Prepare(&r)
 		})
 	}
 	return &processOperator{manager: manager, offered: offered}
@@ -93,6 +94,7 @@ type requestArgs struct {
 	Share       float64  `json:"share,omitempty"`
 	Name        string   `json:"name,omitempty"`
 	Users       []string `json:"users,omitempty"`
+	Generation  uint32   `json:"generation,omitempty"`
 	// User is what programs wrote that did not have Users yet.
 	User string `json:"user,omitempty"`
 }
@@ -110,6 +112,7 @@ func (a requestArgs) request(i operation.Info) operator.OperationRequest {
 		Share:       a.Share,
 		Name:        a.Name,
 		Users:       a.Users,
+		Generation:  a.Generation,
 	}
 }
 
@@ -136,12 +139,12 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 		r.Projection = r.Projections[0]
 	}
 
-	run, err := offer.Prepare(r)
+	run, err := offer.Prepare(&r)
 	if err != nil {
 		return nil, err
 	}
 	i, err := o.manager.Start(kind, r.Projection, requestArgs{
-		Projections: r.Projections, Partitions: r.Partitions, Share: r.Share, Name: r.Name, Users: r.Users,
+		Projections: r.Projections, Partitions: r.Partitions, Share: r.Share, Name: r.Name, Users: r.Users, Generation: r.Generation,
 	}, run)
 	return protoOperationOrError(i, err)
 }
