@@ -161,15 +161,28 @@ func (l *Live) DeletePrevious(ctx context.Context) error {
 // first waits until the generation that served before the last cut-over is closed, because that is
 // the one that the caller may open or remove. If lockForNext fails, mu is not locked.
 func (l *Live) lockForNext(ctx context.Context) error {
-	if err := l.waitUntilRetired(ctx); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	if err := l.checkNoNextLocked(); err != nil {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		if err := l.checkNoNextLocked(); err != nil {
+			l.mu.Unlock()
+			return err
+		}
+
+		// This is checked while mu is locked, because a cut-over may end until then. It leaves
+		// another generation, which may have views that are open.
+		retired := l.retired
+		if retired == nil {
+			return nil
+		}
 		l.mu.Unlock()
-		return err
+		select {
+		case <-retired:
+		case <-ctx.Done():
+		}
 	}
-	return nil
 }
 
 // openNextLocked opens the next generation. The caller holds mu.
@@ -199,23 +212,6 @@ func (l *Live) checkNoNextLocked() error {
 		return ErrBuilding
 	}
 	return nil
-}
-
-// waitUntilRetired waits until the generation that served before the last cut-over is closed. It
-// returns the error of the context if that ends first.
-func (l *Live) waitUntilRetired(ctx context.Context) error {
-	l.mu.Lock()
-	retired := l.retired
-	l.mu.Unlock()
-	if retired == nil {
-		return ctx.Err()
-	}
-	select {
-	case <-retired:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // writeGenerations replaces the file of generations. If it fails, l.generations stays as before,
@@ -298,7 +294,7 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 		if err == nil {
 			return
 		}
-		l.stopFold(next)
+		l.stopNextFold(next)
 		err = errors.Join(err, restoreErr, l.closeNext(next, restoreErr == nil))
 	}()
 
@@ -355,14 +351,24 @@ func (s *serving) isDamaged() bool {
 }
 
 // startNextFold starts to fold the log into the next generation. It returns nil if Run is not
-// running.
+// running. If Run begins later, before the cut-over has ended, Run starts to fold into the next
+// generation itself.
 func (l *Live) startNextFold(next *store.Store) *storeFold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.foldedNext = next
 	if l.currentRun == nil {
 		return nil
 	}
 	return l.currentRun.startFold(next)
+}
+
+// stopNextFold stops the fold into the next generation, and keeps Run from starting another one.
+func (l *Live) stopNextFold(next *store.Store) {
+	l.mu.Lock()
+	l.foldedNext = nil
+	l.mu.Unlock()
+	l.stopFold(next)
 }
 
 // visibleSeq returns the last sequence that queries of the generation see, or 0 if the generation
@@ -376,20 +382,20 @@ func (s *serving) visibleSeq() uint64 {
 
 // catchUp waits until the next generation shows what the old one showed at some moment during the
 // call, and has on disk everything that the old one has on disk. nextFold is nil if nothing folds
-// into the next generation; catchUp then fails with ErrBehind instead of waiting.
+// into the next generation at the beginning of the call; catchUp then fails with ErrBehind instead
+// of waiting.
 func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nextFold *storeFold) error {
 	if nextFold != nil {
 		if err := l.waitUntilReady(ctx, next, nextFold); err != nil {
 			return err
 		}
+	} else if seq := old.visibleSeq(); !next.IsVisible(seq) {
+		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, next.VisibleSeq(), seq)
 	}
 
+	// From here on, the old generation goes ahead only if Run folds into both.
 	for {
-		seq := old.visibleSeq()
-		if nextFold == nil && !next.IsVisible(seq) {
-			return fmt.Errorf("%w: at %d, not at %d", ErrBehind, next.VisibleSeq(), seq)
-		}
-		if err := next.WaitFor(ctx, seq); err != nil {
+		if err := next.WaitFor(ctx, old.visibleSeq()); err != nil {
 			return err
 		}
 
@@ -474,12 +480,8 @@ func (l *Live) retire(old *serving, next *store.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next.Store(nil)
+	l.foldedNext = nil
 	l.unreadableFile = false
-
-	// A call of Run that began during the cut-over folds into the old generation only, until here.
-	if l.currentRun != nil && l.currentRun.folds[next] == nil {
-		l.currentRun.startFold(next)
-	}
 
 	done := make(chan struct{})
 	l.retired = done
@@ -494,5 +496,6 @@ func (l *Live) retire(old *serving, next *store.Store) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.removeStale(*l.generations.Load(), false)
+		l.retired = nil
 	}()
 }

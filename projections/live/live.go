@@ -81,8 +81,11 @@ type Live struct {
 	mu sync.Mutex
 	// currentRun is the running call of Run, or nil.
 	currentRun *foldRun
+	// foldedNext is the next generation during a cut-over. Run folds the log into that generation,
+	// too, even if Run begins during the cut-over.
+	foldedNext *store.Store
 	// retired is closed when the generation that served before the last cut-over is closed. It is
-	// nil before the first cut-over.
+	// nil if that generation is closed already, and before the first cut-over.
 	retired chan struct{}
 	// exportCount numbers the copies of ExportPartitions, whose directories need different names.
 	// exportDirs has the directories of those that are under way.
@@ -640,8 +643,8 @@ func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 	return nil
 }
 
-// beginRun makes r the current run, and starts to fold into the serving generation if this program
-// can fold it.
+// beginRun makes r the current run. It starts to fold into the serving generation if this program
+// can fold it, and into the next one during a cut-over.
 func (l *Live) beginRun(r *foldRun) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -652,8 +655,15 @@ func (l *Live) beginRun(r *foldRun) error {
 		return errRunning
 	}
 	l.currentRun = r
-	if s := l.serving.Load(); s.err == nil {
+	s := l.serving.Load()
+	if s.err == nil {
 		r.startFold(s.store)
+	}
+
+	// Without this, a cut-over that is under way would wait for the next generation in vain, because
+	// the serving one goes ahead. Near the end of a cut-over, the next generation serves already.
+	if l.foldedNext != nil && l.foldedNext != s.store {
+		r.startFold(l.foldedNext)
 	}
 	return nil
 }
