@@ -142,10 +142,7 @@ func (h *Hub) Run(ctx context.Context) error {
 
 		err := h.fillRing(readCtx, r)
 		r.close()
-
-		// If readCtx has ended, the ring was moved, and the error belongs to a position that nobody
-		// reads any more.
-		if isTerminal(err) && readCtx.Err() == nil && h.handleTerminalError(err) {
+		if isTerminal(err) && h.handleTerminalError(readCtx, err) {
 			return err
 		}
 	}
@@ -194,15 +191,22 @@ func (h *Hub) resetRing(start events.Cursor, r *reader, verified bool) {
 }
 
 // handleTerminalError decides whether a terminal error of the ring's reader ends the hub, and
-// reports whether it did.
+// reports whether it did. readCtx is the context of the reader.
 //
 // The hub continues in two cases. If nothing was read at the ring's position yet, the cursor of the
 // subscriber that moved the ring there may be wrong. If the archive is damaged, readers that need
 // only the stream can continue. In both cases the subscribers in the ring get the error. In all
 // other cases the log itself has changed, and the hub fails.
-func (h *Hub) handleTerminalError(err error) (failed bool) {
+func (h *Hub) handleTerminalError(readCtx context.Context, err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
+	// If readCtx has ended, the ring was moved, and the error belongs to a position that nobody
+	// reads any more. The ring moves only under mu, so this must be checked under mu: otherwise the
+	// error could reach a subscriber that has just moved the ring.
+	if readCtx.Err() != nil {
+		return false
+	}
 	if h.startVerified && !errors.Is(err, events.ErrArchiveDamaged) {
 		h.failLocked(err)
 		return true

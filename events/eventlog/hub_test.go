@@ -590,6 +590,42 @@ func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 	}
 }
 
+// TestErrorOfOldPositionDoesNotReachNewSubscriber moves the ring to another subscriber when the
+// reader of the ring has failed at the position before, and the hub has not handled the error yet.
+func TestErrorOfOldPositionDoesNotReachNewSubscriber(t *testing.T) {
+	l, _ := openFilledLog(t, 10, 1)
+	all := listCursors(t, l)
+	h := NewHub(l, HubOptions{})
+	defer h.Close()
+	cursor := all[10]
+	cursor.Checksum++
+	bad := mustSubscribe(t, h, cursor)
+
+	// These are the steps of Run, up to the handling of the error.
+	readCtx, r := h.openRingReader(testContext(t))
+	err := h.fillRing(readCtx, r)
+	r.close()
+	if !isTerminal(err) {
+		t.Fatalf("fillRing: got error %v, want a terminal one", err)
+	}
+
+	bad.Close()
+	good := mustSubscribe(t, h, all[5])
+	if h.handleTerminalError(readCtx, err) {
+		t.Error("the hub has failed")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(testContext(t)) }()
+	if envs := readEnvelopes(t, good, 10); len(envs) != 5 {
+		t.Errorf("envelopes of the new subscriber: got %d, want 5", len(envs))
+	}
+
+	h.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: got error %v, want none", err)
+	}
+}
+
 // TestManySubscribersEachReadTheWholeLog has subscribers that come, go, lag and overtake each other.
 // Each gets every envelope after its cursor, in order.
 func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
