@@ -3,7 +3,9 @@ package service
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway/operator"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
@@ -58,4 +60,62 @@ func TestRollbackInterruptedAfterCutOverIsNotRepeated(t *testing.T) {
 	if st := s.Store("graph").Status(); st.Generation != 1 || st.Previous != 2 {
 		t.Errorf("got generation %d, previous %d, expected 1, 2", st.Generation, st.Previous)
 	}
+}
+
+// TestRebuildAndRollbackLockBuilds: while a rebuild or a rollback is under way, nothing else may
+// build generations of the stores, such as a change of partitions. A view of the generation that is
+// being replaced keeps each operation from ending.
+func TestRebuildAndRollbackLockBuilds(t *testing.T) {
+	t.Parallel()
+	s, _ := mustRunService(t, t.TempDir())
+	operations := newOperator(s.Operations, s.OfferedOperations())
+	for _, kind := range []skeinv1.OperationKind{
+		skeinv1.OperationKind_OPERATION_KIND_REBUILD, skeinv1.OperationKind_OPERATION_KIND_ROLLBACK,
+	} {
+		view, err := s.Store("graph").View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.rebuildAsOperation(t.Context(), s.Store("graph")); err != nil {
+			t.Fatal(err)
+		}
+		started, err := operations.Start(t.Context(), operator.OperationRequest{Kind: kind, Projection: "graph"})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		limit, cancel := context.WithTimeout(t.Context(), lockLimit)
+		defer cancel()
+		for !isBuildLocked(t, s) {
+			if wait.For(limit, 10*time.Millisecond) != nil {
+				t.Fatalf("%v: nobody holds the lock, expected that the operation does", kind)
+			}
+		}
+		if err := view.Close(); err != nil {
+			t.Fatal(err)
+		}
+		ended, err := s.awaitOperation(t.Context(), started.GetOperationId())
+		if err != nil || ended.State != operation.Succeeded {
+			t.Errorf("%v ended as %q with %q and %v, expected that it succeeded", kind, ended.State, ended.Error, err)
+		}
+		if release, err := s.erasure.LockBuilds(t.Context()); err == nil {
+			release()
+		}
+	}
+}
+
+// lockLimit bounds how long a test waits until an operation has taken a lock.
+const lockLimit = time.Minute
+
+// isBuildLocked reports whether somebody holds the lock of the builds for some time.
+func isBuildLocked(t *testing.T, s *Service) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	release, err := s.erasure.LockBuilds(ctx)
+	if err != nil {
+		return true
+	}
+	release()
+	return false
 }
