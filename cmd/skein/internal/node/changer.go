@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,7 +122,7 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	case rebuildErased:
 		return c.node.Builder.RebuildAfterErasure(ctx)
 	case change:
-		return c.changeStores(ctx, to)
+		return c.changeStores(ctx, s, to, changed)
 	case waitBeforeDrop:
 		timer := time.NewTimer(dropAfter - s.withdrawnFor)
 		defer timer.Stop()
@@ -141,16 +142,25 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	return nil
 }
 
-// changeStores makes all stores hold a set of partitions. After an error, some stores may hold the
-// new set and others the old one; the next decision makes them equal.
-func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
-	// An erasure rebuilds the stores, too. It must not build generations of a store at the same time
-	// as this change.
-	release, err := c.node.Erasure.LockBuilds(ctx)
-	if err != nil {
+// changeStores makes all stores hold a set of partitions, as was decided in a situation. After an
+// error, some stores may hold the new set and others the old one; the next decision makes them
+// equal. If the situation changes before the change begins, changeStores does nothing, and the
+// caller must decide again.
+func (c *changer) changeStores(ctx context.Context, s *situation, to events.Partitions, changed <-chan struct{}) error {
+	// A rebuild or an erasure builds generations of the stores, too. It must not do so at the same
+	// time as this change.
+	release, err := c.lockBuilds(ctx, changed)
+	if release == nil {
 		return err
 	}
 	defer release()
+
+	// The lock may have been held for hours. Meanwhile the other nodes that served the partitions
+	// to be dropped may have stopped, or a user may have been erased.
+	isCurrent, err := c.isCurrent(s)
+	if !isCurrent {
+		return err
+	}
 
 	startTime := time.Now()
 	o := c.node.Builder.ResizeOptions(ctx)
@@ -170,6 +180,33 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 	c.requestAnnouncement(ctx)
 	c.node.Logger.Info("the partitions of this node have changed", "partitions", to.Len(), "took", time.Since(startTime).Round(time.Millisecond))
 	return nil
+}
+
+// lockBuilds calls [erase.Part.LockBuilds]. It returns nil as release if it does not get the lock:
+// ctx has ended, and err says so, or the cluster has changed. In the second case the node may have
+// to announce partitions again that only it serves now, so it must not wait any longer.
+func (c *changer) lockBuilds(ctx context.Context, changed <-chan struct{}) (release func(), err error) {
+	lockCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-changed:
+			cancel()
+		case <-lockCtx.Done():
+		}
+	}()
+	release, err = c.node.Erasure.LockBuilds(lockCtx)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	return release, nil
+}
+
+// isCurrent reports whether a decision that was made in a situation is still right.
+func (c *changer) isCurrent(s *situation) (bool, error) {
+	erased, err := c.node.Erasure.CheckErasures()
+	now := c.readSituation()
+	return err == nil && erased == s.erased && now.wanted == s.wanted && slices.Equal(now.held, s.held), err
 }
 
 // changeStore changes the partitions of one store, step by step as changeTransitions says. It

@@ -95,7 +95,8 @@
 // failed. What each transition guarantees:
 //
 //   - → Copying: nothing else builds generations of the stores at the same time, such as an erasure
-//     or a rebuild (I12, I15).
+//     or a rebuild (I12, I15). If the node had to wait for that, and what it decided by has changed
+//     in the meantime, it decides again instead.
 //   - Copying → CatchingUp: the next generation holds the rows of its partitions and no others
 //     (I13), all at one position. The rows were in the store before, were copied from other nodes,
 //     or were built from the log (I3). The generation that serves is not changed.
