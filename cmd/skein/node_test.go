@@ -1,20 +1,25 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/placement"
 )
 
 // TestNodeCommandsListAndDrainNodes demands that an operator sees the nodes of a cluster, and that
@@ -104,6 +109,134 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	}
 	checkLine(exitFailed, "the bucket of the cluster has values that cannot be read", "healthcheck", "--healthy")
 	checkLine(exitOK, `(?m)^UNREADABLE: the node that answers ignores 1 key of the cluster's bucket: node\.x$`, "node", "list")
+}
+
+// holdingProxy forwards connections to a server. It can hold back what the clients send.
+type holdingProxy struct {
+	listener net.Listener
+	// held receives an element when a chunk with the text watched is held back.
+	held    chan struct{}
+	watched []byte
+	// gate is locked while the proxy holds back what the clients send.
+	gate sync.RWMutex
+}
+
+// startHoldingProxy starts a proxy to a server. It ends when the test ends.
+func startHoldingProxy(t *testing.T, to, watched string) *holdingProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &holdingProxy{listener: l, held: make(chan struct{}, 1), watched: []byte(watched)}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go p.forward(server, client)
+			go func() {
+				defer client.Close()
+				_, _ = io.Copy(client, server)
+			}()
+		}
+	}()
+	return p
+}
+
+// forward copies what a client sends, until the connection ends.
+func (p *holdingProxy) forward(server, client net.Conn) {
+	defer server.Close()
+	chunk := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(chunk)
+		if err != nil {
+			return
+		}
+		if !p.gate.TryRLock() {
+			if bytes.Contains(chunk[:n], p.watched) {
+				select {
+				case p.held <- struct{}{}:
+				default:
+				}
+			}
+			p.gate.RLock()
+		}
+		_, err = server.Write(chunk[:n])
+		p.gate.RUnlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// TestLeavingNodeWithdrawsBeforeItsEnd stops a node while it waits for an answer of the bucket, and
+// demands that the bucket says in the end that the node serves nothing. Otherwise the other nodes
+// would ask it until they notice its silence.
+func TestLeavingNodeWithdrawsBeforeItsEnd(t *testing.T) {
+	t.Parallel()
+	ns := startNATS(t)
+	proxy := startHoldingProxy(t, ns.Addr().String(), ".node.node-1")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Log = eventlog.Config{URL: "nats://" + proxy.listener.Addr().String()}
+		o.Node = &node.Config{Name: "node-1", Addr: l.Addr().String(), Listener: l, Weight: 1, Copies: 1}
+	})
+
+	js := jetStreamAt(t, ns.ClientURL())
+	id, err := findClusterLogID(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// servedPartitions returns what the bucket says.
+	servedPartitions := func(ctx context.Context) (served int) {
+		cluster, err := placement.Open(ctx, placement.Options{JS: js, LogID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range cluster.Members() {
+			served += m.Serves.Len()
+		}
+		return served
+	}
+	waitUntil(t.Context(), t, func(ctx context.Context) error {
+		if served := servedPartitions(ctx); served != events.NumPartitions {
+			return fmt.Errorf("the node serves %d partitions, expected all", served)
+		}
+		return nil
+	})
+
+	// Stop the node while it renews its announcement, and let it go on when it takes no calls any
+	// more.
+	proxy.gate.Lock()
+	<-proxy.held
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	waitUntil(t.Context(), t, func(context.Context) error {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(api.URL, "http://"))
+		if err != nil {
+			return nil //nolint:nilerr // the listener is closed
+		}
+		return errors.Join(errors.New("the node takes calls"), conn.Close())
+	})
+	proxy.gate.Unlock()
+	<-stopped
+	if served := servedPartitions(t.Context()); served != 0 {
+		t.Errorf("after its end, the node serves %d partitions according to the bucket, expected none", served)
+	}
 }
 
 // putIntoClusterBucket writes a key into the bucket of the only cluster on a NATS server.

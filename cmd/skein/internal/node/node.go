@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,6 +86,10 @@ type Node struct {
 	state atomic.Uint32
 	// ready is closed when the node goes from Joining to Serving.
 	ready chan struct{}
+	// withdrawn is closed when the bucket says that the node, which is Leaving, serves nothing, or
+	// when Run has returned. closeWithdrawn closes it and may be called again.
+	withdrawn      chan struct{}
+	closeWithdrawn func()
 	// allStoresWereAtHead says that all stores have once been at the head of the log at the same
 	// time. canAnswer sets it. Only the goroutine of handleEvents uses it.
 	allStoresWereAtHead bool
@@ -93,7 +98,8 @@ type Node struct {
 // Open joins the cluster. The node announces itself, and changes its partitions, only while Run is
 // running.
 func Open(ctx context.Context, o Options) (*Node, error) {
-	n := &Node{Options: o, ready: make(chan struct{})}
+	n := &Node{Options: o, ready: make(chan struct{}), withdrawn: make(chan struct{})}
+	n.closeWithdrawn = sync.OnceFunc(func() { close(n.withdrawn) })
 	n.changer = newChanger(n)
 	n.others.Store(&[]gateway.Node{})
 
@@ -131,10 +137,12 @@ func (n *Node) Attach(server *gateway.Server) { n.server = server }
 func (n *Node) Others() []gateway.Node { return *n.others.Load() }
 
 // Run runs the node until ctx ends. The context stopping must end before ctx; the node then tells
-// the other nodes not to ask it any more. caughtUp must be closed when every store has been at the
-// head of the log or has failed. Run fails if another process takes the name of the node, or if a
+// the other nodes not to ask it any more, and the caller should wait for that by AwaitWithdrawn
+// before it ends ctx. caughtUp must be closed when every store has been at the head of the log or
+// has failed. Run fails if another process takes the name of the node, or if a
 // user was erased while the node did not take part.
 func (n *Node) Run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
+	defer n.closeWithdrawn()
 	n.updateOthers() // the changer needs the other nodes, to copy rows from them
 
 	goroutines, ctx := errgroup.WithContext(ctx)
@@ -153,9 +161,10 @@ func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struc
 		changed := n.cluster.Changed()
 		n.updateOthers()
 
-		// caughtUp is nil after the stores have caught up. A router announces nothing, so it does
-		// not wait until the bucket has its announcement.
-		if caughtUp == nil && (n.Name == "" || n.cluster.IsAnnounced()) {
+		// caughtUp is nil after the stores have caught up. A node that leaves does not wait for that.
+		// A router announces nothing, so it does not wait until the bucket has its announcement.
+		isDue := caughtUp == nil || n.State() == Leaving
+		if isDue && (n.Name == "" || n.cluster.IsAnnounced()) {
 			n.handle(announcementSeen)
 		}
 
@@ -199,6 +208,8 @@ func (n *Node) handle(e nodeEvent) {
 		n.announce(n.servablePartitions())
 	case withdraw:
 		n.announce(events.Partitions{})
+	case reportWithdrawn:
+		n.closeWithdrawn()
 	}
 }
 
@@ -216,6 +227,25 @@ func (n *Node) IsReady() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// withdrawTimeout is how long AwaitWithdrawn waits at most. It is long enough for another attempt
+// after a request to the bucket that got no answer, and short enough for the end of a process while
+// the bucket is out of reach.
+const withdrawTimeout = 10 * time.Second
+
+// AwaitWithdrawn waits until the other nodes can know that this one serves nothing any more.
+// Otherwise they would ask it after its end, until they notice its silence. The context stopping
+// must have been ended before. AwaitWithdrawn returns after some seconds at the latest, and when Run
+// has returned.
+func (n *Node) AwaitWithdrawn() {
+	timer := time.NewTimer(withdrawTimeout)
+	defer timer.Stop()
+	select {
+	case <-n.withdrawn:
+	case <-timer.C:
+		n.Logger.Warn("the other nodes may not know that this one leaves: the bucket of the cluster does not have it yet")
 	}
 }
 

@@ -41,8 +41,8 @@ const (
 	announcementDue nodeEvent = iota
 	// storesCaughtUp happens once, when every store has been at the head of the log or has failed.
 	storesCaughtUp
-	// announcementSeen happens when the bucket has what the node announced after storesCaughtUp:
-	// from then on, the other nodes can read it.
+	// announcementSeen happens when the bucket has what the node announced after storesCaughtUp, or
+	// after stopRequested: from then on, the other nodes can read it.
 	announcementSeen
 	// stopRequested happens once, when the process is to stop taking calls.
 	stopRequested
@@ -59,6 +59,8 @@ const (
 	reportReady
 	// withdraw tells the other nodes that they may not ask this one for any partition.
 	withdraw
+	// reportWithdrawn lets the process end.
+	reportWithdrawn
 )
 
 // nodeTransition is a row of nodeTransitions: in this state, this event leads to the next state,
@@ -86,7 +88,7 @@ var nodeTransitions = []nodeTransition{
 	// A node that leaves never serves again, so no later event may make the other nodes ask it.
 	{Leaving, announcementDue, Leaving, withdraw},
 	{Leaving, storesCaughtUp, Leaving, withdraw},
-	{Leaving, announcementSeen, Leaving, noAction},
+	{Leaving, announcementSeen, Leaving, reportWithdrawn},
 	{Leaving, stopRequested, Leaving, noAction},
 }
 

@@ -63,6 +63,9 @@ func TestNodeTransitionsKeepTheirPromises(t *testing.T) {
 			if next == Serving && !ready && action != reportReady {
 				t.Errorf("%s: the node serves before it has reported that it is ready", at)
 			}
+			if (action == reportWithdrawn) != (s == Leaving && e == announcementSeen) {
+				t.Errorf("%s: expected reportWithdrawn exactly when the bucket has the withdrawal, got action %d", at, action)
+			}
 			if e == announcementDue && action == noAction {
 				t.Errorf("%s: the node does not announce its position", at)
 			}

@@ -376,11 +376,14 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		close(caughtUp)
 	}()
 
-	// In a cluster, the process is ready when the other nodes know what it serves.
+	// In a cluster, the process is ready when the other nodes know what it serves. It leaves the
+	// cluster when the gateway stops taking calls, which may have another reason than serveCtx.
 	var becameReady <-chan struct{} = caughtUp
+	stayCtx, leave := context.WithCancel(serveCtx)
+	defer leave()
 	if s.node != nil {
 		becameReady = s.node.Ready()
-		goroutines.Go(func() error { return s.node.Run(foldCtx, serveCtx, caughtUp) })
+		goroutines.Go(func() error { return s.node.Run(foldCtx, stayCtx, caughtUp) })
 		if s.node.Listener != nil {
 			goroutines.Go(func() error { return s.server.RunPeers(foldCtx, s.node.Listener) })
 		}
@@ -392,11 +395,18 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	goroutines.Go(func() error {
 		defer stopFolding()
 		err := s.server.Run(serveCtx, l)
+		leave()
 		// An event may still wait for the answer of the log although its client has gone. Closing
 		// the publisher waits for the answer.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
-		return errors.Join(err, s.publisher.Close(closing))
+		err = errors.Join(err, s.publisher.Close(closing))
+
+		// The other nodes must not ask this one when its stores have stopped.
+		if s.node != nil {
+			s.node.AwaitWithdrawn()
+		}
+		return err
 	})
 	s.runMaintenance(foldCtx, goroutines, caughtUp)
 
