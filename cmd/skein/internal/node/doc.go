@@ -38,8 +38,9 @@
 //   - Joining → Serving: the other nodes know what the stores of this one hold. The node announces
 //     no partitions before the stores have folded the log up to its head at the start (I1).
 //   - → Leaving: the other nodes learn that this one leaves before its stores stop, so that they
-//     ask other copies. The stores stop when the bucket has the withdrawal, or after ten seconds. No state follows Leaving, because an announcement of partitions would send
-//     calls to stores that are closed.
+//     ask other copies. The stores stop when the bucket has the withdrawal, or after ten seconds.
+//     No state follows Leaving, because an announcement of partitions would send calls to stores
+//     that are closed.
 //   - A process that is killed withdraws nothing. The other nodes stop asking it when it has been
 //     silent for too long. If a new process with the same name starts, it replaces the announcement
 //     of the old one, and announces no partitions until its stores have caught up.

@@ -337,8 +337,9 @@ func (s *Service) caughtUpListener() store.Listener {
 // up with the log and, in a cluster, when the other nodes know of this one.
 func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
 	// Two contexts give the order of stopping. serveCtx ends with ctx, or when a goroutine fails;
-	// then the gateway stops taking calls and finishes those under way, and the publisher is
-	// closed. Only after that does foldCtx end, so no call waits for a projection that has stopped.
+	// then the gateway stops taking calls and finishes those under way, the publisher is closed,
+	// and a node leaves its cluster. Only after that does foldCtx end, so no call waits for a
+	// projection that has stopped.
 	foldCtx, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
 	goroutines, serveCtx := errgroup.WithContext(ctx)
