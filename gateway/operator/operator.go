@@ -42,8 +42,8 @@ type OperationRequest struct {
 	Name string
 	// Users are the ids of the users to erase.
 	Users []string
-	// Generation is the number of the generation to which a rollback goes back. The Operator sets it
-	// when it accepts the rollback.
+	// Generation is the number of the generation to which a rollback goes back. The Operator sets
+	// it when it accepts the rollback.
 	Generation uint32
 	// Resumed is set if an earlier process accepted the operation, and this one continues it after
 	// a restart.

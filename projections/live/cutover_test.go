@@ -23,8 +23,8 @@ func TestCutOverFollowsRunThatBeginsMeanwhile(t *testing.T) {
 	envs := tally.History(3, 200)
 	log := storetest.NewLog(envs...)
 
-	// The cut-over replaces the file of generations after the next generation has caught up with the
-	// old one, and before it serves.
+	// The cut-over replaces the file of generations after the next generation has caught up with
+	// the old one, and before it serves.
 	var l *live.Live
 	var isArmed atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -98,7 +98,8 @@ func TestGenerationWithViewsIsNotDeleted(t *testing.T) {
 	}
 	defer closeView()
 
-	// The cut-over ends when DeletePrevious has begun, and found no generation that is being closed.
+	// The cut-over ends when DeletePrevious has begun, and found no generation that is being
+	// closed.
 	isCutOver := false
 	ctx := hookedContext{
 		Context: t.Context(),

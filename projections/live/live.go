@@ -660,8 +660,9 @@ func (l *Live) beginRun(r *foldRun) error {
 		r.startFold(s.store)
 	}
 
-	// Without this, a cut-over that is under way would wait for the next generation in vain, because
-	// the serving one goes ahead. Near the end of a cut-over, the next generation serves already.
+	// Without this, a cut-over that is under way would wait for the next generation in vain,
+	// because the serving one goes ahead. Near the end of a cut-over, the next generation serves
+	// already.
 	if l.foldedNext != nil && l.foldedNext != s.store {
 		r.startFold(l.foldedNext)
 	}

@@ -253,9 +253,9 @@ func writeMarker(path string, m marker) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// LockBuilds waits until nobody builds generations of the stores or goes back to an earlier one, and
-// keeps others from doing so until release is called. Rebuilds, rollbacks, changes of partitions and
-// erasures take this lock.
+// LockBuilds waits until nobody builds generations of the stores or goes back to an earlier one,
+// and keeps others from doing so until release is called. Rebuilds, rollbacks, changes of
+// partitions and erasures take this lock.
 func (p *Part) LockBuilds(ctx context.Context) (release func(), err error) {
 	select {
 	case p.buildSlot <- struct{}{}:

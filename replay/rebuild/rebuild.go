@@ -116,9 +116,9 @@ func Rebuild(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o
 // Rollback goes back to the generation with the number target, which must be the previous one: it
 // folds what that generation has missed and cuts over to it. The generation that served until then
 // becomes the previous one. If the target serves already, Rollback does nothing, so a rollback that
-// was interrupted can be repeated. Rollback fails with [live.ErrNoPrevious] if the target is not the
-// previous generation, and with [projections.ErrFingerprint] if another version of the program or
-// other settings built it. To go back then, first start that version, or the program with those
+// was interrupted can be repeated. Rollback fails with [live.ErrNoPrevious] if the target is not
+// the previous generation, and with [projections.ErrFingerprint] if another version of the program
+// or other settings built it. To go back then, first start that version, or the program with those
 // settings.
 func Rollback(
 	ctx context.Context, serving *live.Live, target uint32, subscribe SubscribeFunc, o Options,

@@ -161,8 +161,9 @@ func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struc
 		changed := n.cluster.Changed()
 		n.updateOthers()
 
-		// caughtUp is nil after the stores have caught up. A node that leaves does not wait for that.
-		// A router announces nothing, so it does not wait until the bucket has its announcement.
+		// caughtUp is nil after the stores have caught up. A node that leaves does not wait for
+		// that. A router announces nothing, so it does not wait until the bucket has its
+		// announcement.
 		isDue := caughtUp == nil || n.State() == Leaving
 		if isDue && (n.Name == "" || n.cluster.IsAnnounced()) {
 			n.handle(announcementSeen)
@@ -237,8 +238,8 @@ const withdrawTimeout = 10 * time.Second
 
 // AwaitWithdrawn waits until the other nodes can know that this one serves nothing any more.
 // Otherwise they would ask it after its end, until they notice its silence. The context stopping
-// must have been ended before. AwaitWithdrawn returns after some seconds at the latest, and when Run
-// has returned.
+// must have been ended before. AwaitWithdrawn returns after some seconds at the latest, and when
+// Run has returned.
 func (n *Node) AwaitWithdrawn() {
 	timer := time.NewTimer(withdrawTimeout)
 	defer timer.Stop()

@@ -209,8 +209,8 @@ func (s *Service) prepareRollback(req *operator.OperationRequest) (operation.Fun
 	if err != nil {
 		return nil, err
 	}
-	// A rollback that was interrupted may have cut over already. The previous generation is then the
-	// one that the operator wanted to leave, so it must not be chosen again.
+	// A rollback that was interrupted may have cut over already. The previous generation is then
+	// the one that the operator wanted to leave, so it must not be chosen again.
 	if !req.Resumed {
 		req.Generation = projection.Status().Previous
 	}
@@ -228,14 +228,15 @@ func (s *Service) prepareRollback(req *operator.OperationRequest) (operation.Fun
 	}), nil
 }
 
-// whileBuildsLocked wraps the function of an operation that builds or swaps generations. The wrapped
-// function waits until nothing else does that, and keeps others from doing so until it returns.
+// whileBuildsLocked wraps the function of an operation that builds or swaps generations. The
+// wrapped function waits until nothing else does that, and keeps others from doing so until it
+// returns.
 func (s *Service) whileBuildsLocked(run operation.Func) operation.Func {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		// The manager keeps the operations of this process apart, but it knows neither of changes of
-		// partitions nor of erasures by other nodes. Such an erasure scrubs the log as soon as the
-		// stores have flushed the deletion of the user. A generation that is behind the deletion, and
-		// continues with the scrubbed log, would keep the user's rows.
+		// The manager keeps the operations of this process apart, but it knows neither of changes
+		// of partitions nor of erasures by other nodes. Such an erasure scrubs the log as soon as
+		// the stores have flushed the deletion of the user. A generation that is behind the
+		// deletion, and continues with the scrubbed log, would keep the user's rows.
 		release, err := s.erasure.LockBuilds(ctx)
 		if err != nil {
 			return "", err

@@ -13,8 +13,8 @@ import (
 )
 
 // TestRollbackInterruptedAfterCutOverIsNotRepeated: a process stops after a rollback has cut over,
-// and before the end of the operation is recorded. The next process continues the operation. It must
-// not go back to the generation that the operator wanted to leave.
+// and before the end of the operation is recorded. The next process continues the operation. It
+// must not go back to the generation that the operator wanted to leave.
 func TestRollbackInterruptedAfterCutOverIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
