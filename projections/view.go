@@ -31,6 +31,8 @@ type Snapshot struct {
 	QueryCache QueryCache
 	// Holding says which partitions the store holds.
 	Holding *Holding
+	// Settings are those of the fingerprint of the store (see [View.Settings]).
+	Settings map[string]string
 	// Down is closed when the store has failed or begins to close.
 	Down <-chan struct{}
 }
@@ -93,6 +95,11 @@ func (v *View) Holds(id string) bool { return v.snapshot.Holding.Has(id) }
 
 // Partitions returns the partitions that the store holds. They never change.
 func (v *View) Partitions() events.Partitions { return v.snapshot.Holding.Partitions() }
+
+// Settings returns the settings with which the rows were folded. They are those of the fingerprint
+// of the store, and differ from those of the program if the store is outdated. The caller must not
+// change the map.
+func (v *View) Settings() map[string]string { return v.snapshot.Settings }
 
 // QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (v *View) QueryCache() QueryCache { return v.snapshot.QueryCache }

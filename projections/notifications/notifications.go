@@ -2,6 +2,7 @@ package notifications
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -59,12 +60,19 @@ func (*Notifications) Name() string { return "notifications" }
 // Version returns the version of the fold and its rows.
 func (*Notifications) Version() uint32 { return 2 }
 
-// Config returns the settings.
-func (n *Notifications) Config() Settings { return n.settings }
-
 // Settings returns the settings as they are part of the fingerprint.
 func (n *Notifications) Settings() map[string]string {
 	return map[string]string{"keep": fmt.Sprint(n.settings.Keep)}
+}
+
+// ParseSettings returns the settings of a fingerprint, which [Notifications.Settings] has made. It
+// fails with [projections.ErrCorrupt].
+func ParseSettings(settings map[string]string) (s Settings, err error) {
+	s.Keep, err = strconv.Atoi(settings["keep"])
+	if err != nil {
+		return s, fmt.Errorf("%w: settings of the store of notifications: %w", projections.ErrCorrupt, err)
+	}
+	return s, nil
 }
 
 // Kinds returns the kinds of events that begin or end a notification, or move a marker.

@@ -1,6 +1,7 @@
 package seen
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -106,9 +107,6 @@ func (*Seen) CanRead(was projections.Fingerprint) bool {
 	return was.Version >= 1 && was.Version <= 4 && was.Settings["fingerprints"] != "true"
 }
 
-// Config returns the settings.
-func (f *Seen) Config() Settings { return f.settings }
-
 // Settings returns the settings that are part of the fingerprint, which are all.
 func (f *Seen) Settings() map[string]string {
 	s := f.settings
@@ -117,6 +115,19 @@ func (f *Seen) Settings() map[string]string {
 		"retention":       strconv.Itoa(s.Retention),
 		"false-positives": strconv.FormatFloat(s.FalsePositives, 'g', -1, 64),
 	}
+}
+
+// ParseSettings returns the settings of a fingerprint, which [Seen.Settings] has made. It fails
+// with [projections.ErrCorrupt].
+func ParseSettings(settings map[string]string) (s Settings, err error) {
+	var errs [3]error
+	s.Window, errs[0] = strconv.Atoi(settings["window"])
+	s.Retention, errs[1] = strconv.Atoi(settings["retention"])
+	s.FalsePositives, errs[2] = strconv.ParseFloat(settings["false-positives"], 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return s, fmt.Errorf("%w: settings of the seen store: %w", projections.ErrCorrupt, err)
+	}
+	return s, nil
 }
 
 // Kinds returns the kinds of events that add plays and serves, hide items, or remove what is known

@@ -18,6 +18,7 @@ func (s *Store) publish(newRows bool) {
 		Rejects:    s.fold.rejects,
 		QueryCache: s.queryCache,
 		Holding:    &s.holding,
+		Settings:   s.fingerprint.Settings,
 		Down:       s.state.Down(),
 	}
 	if last != nil && !newRows {

@@ -39,28 +39,20 @@ type Views struct {
 	// Peers are the other nodes of the cluster. It is nil outside of a cluster, where the stores
 	// hold all partitions.
 	Peers *peers.Peers
-	// seenSettings are the settings with which the seen projection folds.
-	seenSettings seen.Settings
-	// notificationSettings are the settings with which the notifications projection folds.
-	notificationSettings notifications.Settings
 }
 
 // New returns a copy of v that is ready to use. It fails if v.Seen is not the seen projection, or
 // v.Notifications not the notifications projection.
 func New(v Views) (*Views, error) {
 	if v.Seen != nil {
-		p, ok := v.Seen.Projection().(*seen.Seen)
-		if !ok {
+		if _, ok := v.Seen.Projection().(*seen.Seen); !ok {
 			return nil, wrongStoreError(v.Seen, "seen")
 		}
-		v.seenSettings = p.Config()
 	}
 	if v.Notifications != nil {
-		p, ok := v.Notifications.Projection().(*notifications.Notifications)
-		if !ok {
+		if _, ok := v.Notifications.Projection().(*notifications.Notifications); !ok {
 			return nil, wrongStoreError(v.Notifications, "notifications")
 		}
-		v.notificationSettings = p.Config()
 	}
 	return &v, nil
 }
@@ -236,7 +228,15 @@ func (s *Views) OpenSeen(ctx context.Context, info *call.Info, demands ...Demand
 	if err != nil {
 		return nil, err
 	}
-	return &Seen{Queries: seen.Query(o.View, s.seenSettings), StoreView: o}, nil
+	// The store may be outdated and have other settings than the program. It keeps the months of
+	// its own retention, and an answer must neither miss one of them nor depend on how many older
+	// ones it has not deleted yet (I10).
+	settings, err := seen.ParseSettings(o.View.Settings())
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return &Seen{Queries: seen.Query(o.View, settings), StoreView: o}, nil
 }
 
 // Candidates are items that may have been seen, by text id or by numeric id. Only one of the two
@@ -294,7 +294,13 @@ func (s *Views) OpenNotifications(ctx context.Context, info *call.Info, demands 
 	if err != nil {
 		return nil, err
 	}
-	return &Notifications{Queries: notifications.NewQueries(o.View, s.notificationSettings), StoreView: o, Rebuilding: rebuilding}, nil
+	// As in OpenSeen: an outdated store keeps as many notifications as its own settings say.
+	settings, err := notifications.ParseSettings(o.View.Settings())
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return &Notifications{Queries: notifications.NewQueries(o.View, settings), StoreView: o, Rebuilding: rebuilding}, nil
 }
 
 // openStore returns a store at a position that contains all demands, and waits for it if necessary.
