@@ -1,10 +1,15 @@
 package gateway
 
 import (
+	"errors"
+	"slices"
 	"testing"
+	"time"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/seen"
@@ -54,6 +59,7 @@ func TestOutdatedSeenIsAskedWithItsOwnSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := w.replica(keepIn(dirs), withSettings(present))
+			now.t = t
 			mustBeOutdated(t, now.seen)
 			for window, want := range map[int32]struct {
 				unseen []uint32
@@ -93,6 +99,7 @@ func TestOutdatedNotificationsAreThoseThatTheStoreKeeps(t *testing.T) {
 	for name, present := range map[string]int{"more": 1000, "fewer": 1} {
 		t.Run(name, func(t *testing.T) {
 			now := w.replica(withFeeds, keepIn(dirs), withKeep(present))
+			now.t = t
 			mustBeOutdated(t, now.notifications)
 			if diff := cmp.Diff(want, groupsOf(now, at)); diff != "" {
 				t.Errorf("groups of the outdated store (-want +got):\n%s", diff)
@@ -109,4 +116,83 @@ func groupsOf(w *world, at string) (pins []string) {
 		pins = append(pins, g.GetPin().GetPinId())
 	}
 	return pins
+}
+
+// TestFeedByHeatOfStoresFarApart reads sessions by heat from an inbox and counters of which one is
+// hours behind the other, as an outdated one is. It ranks the pins of the inbox by scores that the
+// counters have, and goes on after its first page (I9).
+func TestFeedByHeatOfStoresFarApart(t *testing.T) {
+	const hour = events.Micros(3600 * 1_000_000)
+	plays := func(item string, n int) (all []*skeinv1.Event) {
+		for range n {
+			all = append(all, played("zoe", item))
+		}
+		return all
+	}
+
+	// Item 1 has a score in the first envelope. The second one ends it two hours later, and the third
+	// one drops it two hours after that.
+	w := newWorld(t, withFeeds, asleep)
+	first := w.publish(append(plays("1", 1), follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"))...)
+	w.publish(slices.Concat(plays("1", 2), plays("2", 16), []*skeinv1.Event{pinned("bob", "", "4")})...)
+	w.publish(append(plays("1", 1), plays("2", 1)...)...)
+	envelopes := w.envelopes(3)
+	for i := range envelopes {
+		delay := 2 * hour * events.Micros(i)
+		for j := range envelopes[i].Events {
+			envelopes[i].Events[j].Time += delay
+		}
+		envelopes[i].Cursor.LastTime += delay
+	}
+
+	for name, test := range map[string]struct {
+		// inbox and counters are how many envelopes the stores have at first.
+		inbox, counters int
+		// want are the pins, one on a page. The stores fold the other envelopes after the page foldAfter.
+		want      []string
+		foldAfter int
+		// expires says that the session is over then.
+		expires bool
+	}{
+		"inbox is behind":             {1, 3, []string{"bob//2", "bob//1", "bob//3"}, 3, false},
+		"inbox catches up":            {1, 3, []string{"bob//2", "bob//1", "bob//4", "bob//3"}, 1, false},
+		"counters are behind":         {3, 1, []string{"bob//1", "bob//3", "bob//2"}, 3, false},
+		"counters catch up":           {3, 1, []string{"bob//1"}, 1, true},
+		"counters are behind by half": {3, 2, []string{"bob//2", "bob//1", "bob//4", "bob//3"}, 4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := w.replica(withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 10 * time.Millisecond })
+			w.t = t
+			defer w.shutDown()
+			fold := func(inbox, counters []*events.Envelope) {
+				t.Helper()
+				if err := errors.Join(w.inbox.Serving().Fold(inbox), w.counters.Serving().Fold(counters)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fold(envelopes[:test.inbox], envelopes[:test.counters])
+
+			req := &skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, PageSize: 1}
+			for page, want := range test.want {
+				res := w.readFeed(req)
+				if diff := cmp.Diff([]string{want}, pinNames(res.GetEntries())); diff != "" {
+					t.Fatalf("page %d (-want +got):\n%s", page, diff)
+				}
+				if page == 0 && min(test.inbox, test.counters) == 1 && res.GetPosition() != first {
+					t.Errorf("page %d is of %s, want %s, the position of the store that is behind", page, res.GetPosition(), first)
+				}
+				req.Start = after(res.GetNextPageToken())
+				if page+1 == test.foldAfter {
+					fold(envelopes[test.inbox:], envelopes[test.counters:])
+				}
+			}
+
+			if test.expires {
+				_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(req))
+				wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
+			} else if token := req.GetPageToken(); token != "" {
+				t.Errorf("got the token %s after the last page, want none", token)
+			}
+		})
+	}
 }

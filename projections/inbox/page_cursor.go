@@ -127,6 +127,14 @@ func parseTrendingCursor(cursor PageCursor) (s heatSession, place trendingKey, e
 	return s, place, nil
 }
 
+// TrendingSeq returns the sequence of the position at which the session of a cursor of the order
+// Trending began. The counters store must contain it when the cursor is used. TrendingSeq fails
+// with [ErrPageCursor] for other cursors.
+func (c PageCursor) TrendingSeq() (uint64, error) {
+	session, _, err := parseTrendingCursor(c)
+	return session.seq, err
+}
+
 // topCursor returns the cursor that marks the top of a feed at a log time.
 func topCursor(at events.Micros) PageCursor { return appendNewestFirst(PageCursor{cursorTop}, at) }
 

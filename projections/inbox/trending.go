@@ -110,33 +110,46 @@ func (q *Queries) readTrending(
 func (q *Queries) trendingSession(
 	f *Feed, after PageCursor,
 ) (session heatSession, last *trendingKey, err error) {
-	// The views of the inbox store and of the counters store may be at different positions. A new
-	// session uses the older position, because both views have what came before it.
-	oldest := q.state.Cursor()
-	if f.Heat.At.Seq < oldest.Seq {
-		oldest = f.Heat.At
-	}
 	if after == nil {
-		return heatSession{oldest.Seq, oldest.LastTime}, nil, nil
+		return q.newTrendingSession(f), nil, nil
 	}
 
 	session, key, err := parseTrendingCursor(after)
 	if err != nil {
 		return session, nil, err
 	}
-	// The caller must open both views at positions that contain the page before, and so the
-	// beginning of its session. A cursor with a later session was not returned by such a page.
-	if session.seq > oldest.Seq {
+	// The caller must open the counters store at a position that contains the beginning of the
+	// session. A cursor with a later session was not returned by an earlier page.
+	if session.seq > f.Heat.At.Seq {
 		return session, nil, ErrPageCursor
 	}
 
-	// Take the later of the two log times. The counters store drops old scores as its log time
-	// advances, and ending the session early is better than using wrong scores.
-	now := max(q.state.Cursor().LastTime, f.Heat.At.LastTime)
-	if now-session.time > SessionLifetime {
+	// Only the log time of the counters store ends a session, because that store drops old scores
+	// as its log time advances. If it is outdated, it drops none, although the log time of the
+	// inbox store advances.
+	if f.Heat.At.LastTime-session.time > SessionLifetime {
 		return session, nil, ErrExpired
 	}
 	return session, &key, nil
+}
+
+// newTrendingSession returns the session that begins at the positions of the inbox store and of the
+// counters store.
+func (q *Queries) newTrendingSession(f *Feed) heatSession {
+	// The two views may be at different positions. A new session uses the older position, because
+	// both views have what came before it.
+	begin := q.state.Cursor()
+	if f.Heat.At.Seq < begin.Seq {
+		begin = f.Heat.At
+	}
+
+	// If the inbox store is outdated, or far behind for another reason, the counters store has
+	// dropped the scores of the position of the inbox, and the hottest items would seem to have no
+	// score. So the session ranks the pins of the inbox by the present scores.
+	if f.Heat.At.LastTime-begin.LastTime > SessionLifetime {
+		begin = f.Heat.At
+	}
+	return heatSession{begin.Seq, begin.LastTime}
 }
 
 // trendingBatch is how many pins readTrending reads at a time. [Feed.HiddenItems] is called once

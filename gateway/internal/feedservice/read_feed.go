@@ -87,7 +87,7 @@ func (s *Service) ReadFeed(
 	defer r.Close()
 	opened := []*views.StoreView{&r.StoreView}
 	if f.Order == inbox.Trending {
-		heat, err := s.openHeat(ctx, &f, atLeast, start.token)
+		heat, err := s.openHeat(ctx, &f, atLeast, start.heatDemand())
 		if err != nil {
 			return nil, err
 		}
@@ -106,10 +106,11 @@ func (s *Service) ReadFeed(
 		Entries: feedEntries(page.Pins), Completeness: filter.completeness(r), Position: views.OldestPosition(opened...), ReadTime: readTime(page),
 	}
 	if page.Next != nil {
-		// res.Position is the oldest position of the stores, but the token demands the newest one
-		// for the next page. Otherwise the next page could show a pin whose deletion one of the
-		// stores, or another node that answered, already knew.
-		newest := views.NewestPosition(opened...)
+		// res.Position is the oldest position of the stores, but the token demands the newest one of
+		// the inboxes that answered, here and on other nodes. Otherwise the next page could show a
+		// pin whose deletion one of them already knew. The token does not demand the position of the
+		// counters: an inbox that is outdated never reaches it (heatDemand).
+		newest := r.Newest()
 		cursor := appendCursors(filter.appendLead(nil, newest), start.lowerEnd, page.Next)
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: newest, Cursor: cursor})
 	}
@@ -184,6 +185,17 @@ type feedStart struct {
 	// seenSeq is the sequence of the log that the seen store must contain, because the page before
 	// hid items at this sequence. 0 demands nothing.
 	seenSeq uint64
+}
+
+// heatDemand returns the demand for the position that the counters must contain. They only give the
+// scores as of the beginning of the session, so they need not contain the position of the page
+// before. If they are outdated, they do not reach the position of the inbox.
+func (s *feedStart) heatDemand() views.Demand {
+	d := s.token
+	if seq, err := s.after.TrendingSeq(); err == nil {
+		d.Position.Seq = seq
+	}
+	return d
 }
 
 // startFeed reads the token of a request. A page token continues a session. newer_than begins a
