@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -192,6 +193,87 @@ func TestFeedByHeatOfStoresFarApart(t *testing.T) {
 				wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 			} else if token := req.GetPageToken(); token != "" {
 				t.Errorf("got the token %s after the last page, want none", token)
+			}
+		})
+	}
+}
+
+// TestSessionsOfOutdatedStores reads sessions whose pages come from an outdated store and from stores
+// that are ahead of it. Another process with present stores can continue them (I9).
+func TestSessionsOfOutdatedStores(t *testing.T) {
+	w := newWorld(t, withNotifications)
+	evs := []*skeinv1.Event{follow("ann", "bob")}
+	for i := range 4 {
+		pin := fmt.Sprint("p", i)
+		evs = append(evs, pinned("bob", "", pin), reactedTo("zoe", "bob", pin, ""), reactedTo(fmt.Sprint("u", i), "bob", "p0", "wow"))
+	}
+	at := w.publish(evs...)
+	withSettings := func(o *worldOptions) {
+		withNotifications(o)
+		o.inbox.Threshold++
+		o.counters.PlayWeight++ // of what nobody did, so that all scores are the same
+		o.notifications.Keep++
+	}
+
+	sessions := map[string]func(w *world) lister{
+		"reactors": func(w *world) lister { return w.reactors("p0", "wow", "ann") },
+		"notifications": func(w *world) lister {
+			return list(w.notifyClient.ReadNotifications, func(size int32, token, at string) *skeinv1.ReadNotificationsRequest {
+				return &skeinv1.ReadNotificationsRequest{UserId: "bob", PageSize: size, PageToken: token, AtLeast: at}
+			}, func(r *skeinv1.ReadNotificationsResponse) (ids []string, _ int64) {
+				for _, g := range r.GetGroups() {
+					ids = append(ids, g.GetGroupId())
+				}
+				return ids, -1
+			})
+		},
+		"feed by heat": func(w *world) lister {
+			return list(w.feed.ReadFeed, func(size int32, token, at string) *skeinv1.ReadFeedRequest {
+				return &skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, PageSize: size, Start: after(token), AtLeast: at}
+			}, func(r *skeinv1.ReadFeedResponse) ([]string, int64) { return pinNames(r.GetEntries()), -1 })
+		},
+	}
+	expected := map[string][]string{}
+	for name, listOf := range sessions {
+		expected[name] = listOf(w).all(t, 100, at)
+		if len(expected[name]) < 4 {
+			t.Fatalf("got the list of %s %v, want at least 4 entries", name, expected[name])
+		}
+	}
+
+	for _, outdated := range []string{"inbox", "counters", "notifications"} {
+		t.Run(outdated, func(t *testing.T) {
+			dirs := map[string]string{outdated: t.TempDir()}
+			before := w.replica(keepIn(dirs), withNotifications)
+			for _, listOf := range sessions {
+				listOf(before).all(t, 100, at) // the stores contain what was published
+			}
+			before.shutDown()
+
+			// What the other stores know in addition changes no list.
+			ahead := w.publish(follow("stranger", "zoe"))
+			now := w.replica(keepIn(dirs), withSettings)
+			now.t = t
+			defer now.shutDown()
+			mustBeOutdated(t, map[string]*live.Live{"inbox": now.inbox, "counters": now.counters, "notifications": now.notifications}[outdated])
+			ask(now, now.graph.BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{UserIds: []string{"zoe"}, AtLeast: ahead})
+
+			for name, listOf := range sessions {
+				if diff := cmp.Diff(expected[name], listOf(now).all(t, 1, "")); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", name, diff)
+				}
+
+				page, err := listOf(now)(1, "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest, err := listOf(w)(100, page.next, ahead)
+				if err != nil {
+					t.Fatalf("%s, continued by another process: %v", name, err)
+				}
+				if diff := cmp.Diff(expected[name], append(page.entries, rest.entries...)); diff != "" {
+					t.Errorf("%s, continued by another process (-want +got):\n%s", name, diff)
+				}
 			}
 		})
 	}

@@ -33,6 +33,8 @@ type Snapshot struct {
 	Holding *Holding
 	// Settings are those of the fingerprint of the store (see [View.Settings]).
 	Settings map[string]string
+	// Outdated reports whether the store is outdated (see [View.IsOutdated]).
+	Outdated bool
 	// Down is closed when the store has failed or begins to close.
 	Down <-chan struct{}
 }
@@ -100,6 +102,10 @@ func (v *View) Partitions() events.Partitions { return v.snapshot.Holding.Partit
 // of the store, and differ from those of the program if the store is outdated. The caller must not
 // change the map.
 func (v *View) Settings() map[string]string { return v.snapshot.Settings }
+
+// IsOutdated reports whether the store was folded by another version or with other settings than
+// the program has. Such a store is open for reading only, so it never gets beyond this position.
+func (v *View) IsOutdated() bool { return v.snapshot.Outdated }
 
 // QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (v *View) QueryCache() QueryCache { return v.snapshot.QueryCache }

@@ -19,6 +19,7 @@ func (s *Store) publish(newRows bool) {
 		QueryCache: s.queryCache,
 		Holding:    &s.holding,
 		Settings:   s.fingerprint.Settings,
+		Outdated:   s.outdated != "",
 		Down:       s.state.Down(),
 	}
 	if last != nil && !newRows {

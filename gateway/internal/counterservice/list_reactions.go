@@ -62,7 +62,7 @@ func (s *Service) ListReactions(
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: r.Newest(), Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.NextPagePosition(&r.StoreView), Cursor: next})
 	}
 	return res, nil
 }

@@ -111,7 +111,7 @@ func (s *Service) ListReactors(
 	}
 	if next != nil {
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{
-			List: list, Position: views.NewestPosition(opened...), Cursor: next,
+			List: list, Position: views.NextPagePosition(opened...), Cursor: next,
 		})
 	}
 	return res, nil

@@ -76,7 +76,7 @@ func (s *Service) ListTrending(
 		res.Items[i] = &trending[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: views.NextPagePosition(&r.StoreView), Cursor: next})
 	}
 	return res, nil
 }

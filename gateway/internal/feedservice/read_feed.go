@@ -106,13 +106,13 @@ func (s *Service) ReadFeed(
 		Entries: feedEntries(page.Pins), Completeness: filter.completeness(r), Position: views.OldestPosition(opened...), ReadTime: readTime(page),
 	}
 	if page.Next != nil {
-		// res.Position is the oldest position of the stores, but the token demands the newest one of
-		// the inboxes that answered, here and on other nodes. Otherwise the next page could show a
-		// pin whose deletion one of them already knew. The token does not demand the position of the
-		// counters: an inbox that is outdated never reaches it (heatDemand).
-		newest := r.Newest()
-		cursor := appendCursors(filter.appendLead(nil, newest), start.lowerEnd, page.Next)
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: newest, Cursor: cursor})
+		// res.Position is the oldest position of the stores, but the token demands the newest one
+		// of the inboxes that answered, here and on other nodes. Otherwise the next page could show
+		// a pin whose deletion one of them already knew. The token does not demand the position of
+		// the counters: an inbox that is outdated never reaches it (heatDemand).
+		demanded := views.NextPagePosition(&r.StoreView)
+		cursor := appendCursors(filter.appendLead(nil, demanded), start.lowerEnd, page.Next)
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: demanded, Cursor: cursor})
 	}
 	if f.Order == inbox.Newest {
 		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newestID, Position: r.At, Cursor: page.Top})

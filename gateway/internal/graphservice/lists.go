@@ -62,7 +62,7 @@ func (s *Service) readPage(
 	p.total = call.Count(total)
 	p.position = r.Position
 	if next != nil {
-		p.nextToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
+		p.nextToken = s.Keys.Sign(pagetoken.Token{List: id, Position: views.NextPagePosition(&r.StoreView), Cursor: next})
 	}
 	return p, nil
 }

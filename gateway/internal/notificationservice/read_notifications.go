@@ -72,7 +72,7 @@ func (s *Service) ReadNotifications(
 		res.Groups = append(res.Groups, groupMessage(user, &page[i], &markers))
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.NewestPosition(o.opened...), Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.NextPagePosition(o.opened...), Cursor: next})
 	}
 	return res, nil
 }

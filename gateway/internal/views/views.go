@@ -105,31 +105,42 @@ type StoreView struct {
 	remote *peers.RemoteBatch
 }
 
-// Newest returns the newest position of which the answer may show anything: that of the view, or
+// newest returns the newest position of which the answer may show anything: that of the view, or
 // that of an answer of another node.
-func (o *StoreView) Newest() events.Position {
+func (o *StoreView) newest() events.Position {
 	if o.remote == nil {
 		return o.At
 	}
 	return o.remote.Newest()
 }
 
-// NewestPosition returns the newest of the positions of some views. The next page must demand it,
-// because it could otherwise show what this page already knew to be deleted.
-func NewestPosition(opened ...*StoreView) (newest events.Position) {
+// NextPagePosition returns the position that the token of the next page demands, after a page that
+// was read from some views. It is the newest of their positions, because the next page could
+// otherwise show what this page already knew to be deleted.
+//
+// An outdated store never reaches the position of the others, so a token that demands it would end
+// the session until the store is rebuilt. If one of the stores is outdated, the next page demands
+// the position of this page, which is the oldest one (I9). No store of this process goes back, so
+// the next page has the same or newer views if this process answers it.
+func NextPagePosition(opened ...*StoreView) (next events.Position) {
 	for _, o := range opened {
-		if at := o.Newest(); at.Seq >= newest.Seq {
-			newest = at
+		if o.View.IsOutdated() {
+			return oldest(opened).At
+		}
+		if at := o.newest(); at.Seq >= next.Seq {
+			next = at
 		}
 	}
-	return newest
+	return next
 }
 
 // OldestPosition returns the text of the oldest position of some views. An answer that is read from
 // all of them contains what that position contains, and may contain more.
-func OldestPosition(opened ...*StoreView) string {
-	oldest := slices.MinFunc(opened, func(a, b *StoreView) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
-	return oldest.Position
+func OldestPosition(opened ...*StoreView) string { return oldest(opened).Position }
+
+// oldest returns the view with the oldest position.
+func oldest(opened []*StoreView) *StoreView {
+	return slices.MinFunc(opened, func(a, b *StoreView) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
 }
 
 // RunUntilResolved runs query over some open stores. While a run lacks answers of other nodes,
