@@ -232,6 +232,56 @@ func TestNotificationsAreThoseOfTheModel(t *testing.T) {
 	})
 }
 
+// TestBackfilledRepinsOfOneTimeNotifyInAnyOrder checks that the order of arrival does not decide
+// what a notification shows, if a re-pin was imported more than once with the same time.
+func TestBackfilledRepinsOfOneTimeNotifyInAnyOrder(t *testing.T) {
+	const at = histories.Start - 10
+	repins := []events.Event{
+		{Kind: events.PinCreated, User: "bob", Pin: "p2", Item: "9", Board: "z", Attributes: []byte("z")},
+		{Kind: events.PinCreated, User: "bob", Pin: "p2", Item: "10", Board: "a"},
+		{Kind: events.PinCreated, User: "bob", Pin: "p2", Item: "10", Board: "b"},
+		{Kind: events.PinCreated, User: "bob", Pin: "p2", Item: "8"},
+	}
+	for i := range repins {
+		repins[i].Backfill = true
+		repins[i].Source = "import"
+		repins[i].Time = at
+		repins[i].RepinUser = "ann"
+		repins[i].RepinPin = "p1"
+	}
+	want := []Notification{{Kind: Repinned, Pin: "p1", Actor: "bob", Item: "10", Repin: "p2", Since: at}}
+
+	for _, order := range [][]int{{0, 1, 2, 3}, {1, 0, 3, 2}, {2, 3, 1, 0}, {3, 2, 0, 1}} {
+		s := openStore(t, 1000, store.Bounds{})
+		var history []events.Event
+		for n, i := range order {
+			ev := repins[i]
+			ev.Seq = uint64(n + 1)
+			ev.Offset = uint64(n + 1)
+			history = append(history, ev)
+			cursor := events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: ev.Seq, LastTime: histories.Start + events.Micros(n)}
+			env := &events.Envelope{Cursor: cursor, Kinds: events.Kinds(ev.Kind), Events: []events.Event{ev}}
+			if err := s.Fold([]*events.Envelope{env}); err != nil {
+				t.Fatalf("fold: %v", err)
+			}
+		}
+
+		withView(t, s, 1000, func(q *Queries) {
+			got, err := q.Newest("ann", Repinned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Notification{})); diff != "" {
+				t.Errorf("arrival in the order %v (-want +got):\n%s", order, diff)
+			}
+		})
+		if diff := cmp.Diff(want, modelRows(model.New(history), "ann", Repinned, 1000)); diff != "" {
+			t.Errorf("model, arrival in the order %v (-want +got):\n%s", order, diff)
+		}
+		closeStore(t, s)
+	}
+}
+
 // TestErasedUserLeavesNoRow checks that no row names a user who was deleted, as actor or as
 // recipient.
 func TestErasedUserLeavesNoRow(t *testing.T) {

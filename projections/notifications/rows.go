@@ -12,9 +12,9 @@ import (
 // that a pin of the actor repeats it. The relation begins and ends as docs/semantics.md says for
 // all relations: imported history comes before everything live, whenever it arrives.
 type fact struct {
-	// backfillTime is the latest time at which imported history says that the relation began, or 0.
-	// It is kept after a live end as well, although it does not count any more: so the row says the
-	// same in whichever order events arrive.
+	// backfillTime is the time at which the latest imported event says that the relation began, or
+	// 0. It is kept after a live end as well, although it does not count any more: so the row says
+	// the same in whichever order events arrive.
 	backfillTime events.Micros
 	// liveTime is the time of the first live event that began the relation after the last live end,
 	// or 0. Repetitions do not move it.
@@ -150,7 +150,7 @@ func (n *Notifications) applyFact(id *factID) error {
 		after.liveItem = ""
 		after.hasLiveEnd = true
 	case ev.Backfill:
-		if ev.Time > before.backfillTime {
+		if id.isLaterBackfill(ev.Time, item, &before) {
 			after.backfillTime = ev.Time
 			after.backfillItem = item
 		}
@@ -162,6 +162,21 @@ func (n *Notifications) applyFact(id *factID) error {
 		after = fact{} // the end was kept only for history that might still arrive, and none does
 	}
 	return n.writeFact(id, &before, &after)
+}
+
+// isLaterBackfill reports whether a backfill with a time and the item of the re-pin is later in the
+// order of facts than the one that the row of the fact has.
+func (id *factID) isLaterBackfill(at events.Micros, item string, f *fact) bool {
+	if at != f.backfillTime || id.kind != Repinned {
+		return at > f.backfillTime
+	}
+	// Re-pins of one time may arrive in any order, so their encodings decide, as far as the row has
+	// their content.
+	encode := func(item string) []byte {
+		ev := events.Event{Kind: events.PinCreated, User: id.actor, Pin: id.repin, Item: item, RepinPin: id.pin}
+		return ev.Canonical()
+	}
+	return bytes.Compare(encode(item), encode(f.backfillItem)) > 0
 }
 
 // readFact returns the fact of a row, or the zero fact if there is no row. It leaves the key of the

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 
@@ -129,8 +130,7 @@ func itemsOfReactions(x, y Notification) int {
 
 // beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the
 // events about it, in the order of arrival. A live end outlasts all backfills. Without one, the
-// latest backfill counts, of equal ones the first that arrived. Otherwise the first live event
-// after the last live end counts.
+// latest backfill counts. Otherwise the first live event after the last live end counts.
 func beginOf(facts []events.Event) (begin *events.Event) {
 	var backfilled, live *events.Event
 	ended := false
@@ -141,7 +141,7 @@ func beginOf(facts []events.Event) (begin *events.Event) {
 			live = nil
 			ended = true
 		case ev.Backfill:
-			if backfilled == nil || ev.Time > backfilled.Time {
+			if backfilled == nil || compareBegins(ev, backfilled) > 0 {
 				backfilled = ev
 			}
 		case live == nil:
@@ -152,6 +152,19 @@ func beginOf(facts []events.Event) (begin *events.Event) {
 		return backfilled
 	}
 	return live
+}
+
+// compareBegins compares two backfills that begin the same fact. At equal times the one with the
+// larger encoded bytes is later, which leave out what the fact does not have: the board and the
+// attributes of a re-pin.
+func compareBegins(x, y *events.Event) int {
+	encode := func(ev *events.Event) []byte {
+		begin := *ev
+		begin.Board = ""
+		begin.Attributes = nil
+		return begin.Canonical()
+	}
+	return cmp.Or(cmp.Compare(x.Time, y.Time), bytes.Compare(encode(x), encode(y)))
 }
 
 // NotificationMarkers are the times up to which a user has seen and read notifications. 0 means
