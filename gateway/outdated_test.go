@@ -76,8 +76,9 @@ func TestOutdatedSeenIsAskedWithItsOwnSettings(t *testing.T) {
 	}
 }
 
-// TestOutdatedNotificationsAreThoseThatTheStoreKeeps checks that an answer has as many notifications
-// as the settings of the store say, and none of those that the store has not dropped yet.
+// TestOutdatedNotificationsAreThoseThatTheStoreKeeps checks that an answer has as many
+// notifications as the settings of the store say, and none of those that the store has not dropped
+// yet.
 func TestOutdatedNotificationsAreThoseThatTheStoreKeeps(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	const keep = 4
@@ -131,8 +132,8 @@ func TestFeedByHeatOfStoresFarApart(t *testing.T) {
 		return all
 	}
 
-	// Item 1 has a score in the first envelope. The second one ends it two hours later, and the third
-	// one drops it two hours after that.
+	// Item 1 has a score in the first envelope. The second one ends it two hours later, and the
+	// third one drops it two hours after that.
 	w := newWorld(t, withFeeds, asleep)
 	first := w.publish(append(plays("1", 1), follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"))...)
 	w.publish(slices.Concat(plays("1", 2), plays("2", 16), []*skeinv1.Event{pinned("bob", "", "4")})...)
@@ -149,7 +150,8 @@ func TestFeedByHeatOfStoresFarApart(t *testing.T) {
 	for name, test := range map[string]struct {
 		// inbox and counters are how many envelopes the stores have at first.
 		inbox, counters int
-		// want are the pins, one on a page. The stores fold the other envelopes after the page foldAfter.
+		// want are the pins, one on a page. The stores fold the other envelopes after the page
+		// foldAfter.
 		want      []string
 		foldAfter int
 		// expires says that the session is over then.
@@ -198,8 +200,8 @@ func TestFeedByHeatOfStoresFarApart(t *testing.T) {
 	}
 }
 
-// TestSessionsOfOutdatedStores reads sessions whose pages come from an outdated store and from stores
-// that are ahead of it. Another process with present stores can continue them (I9).
+// TestSessionsOfOutdatedStores reads sessions whose pages come from an outdated store and from
+// stores that are ahead of it. Another process with present stores can continue them (I9).
 func TestSessionsOfOutdatedStores(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	evs := []*skeinv1.Event{follow("ann", "bob")}
@@ -277,4 +279,42 @@ func TestSessionsOfOutdatedStores(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSessionByHeatEndsWithItsScores checks that a session by heat is over if its next page comes
+// from counters that were built with another half-life. Their scores would repeat entries and leave
+// others out (I9).
+func TestSessionByHeatEndsWithItsScores(t *testing.T) {
+	w := newWorld(t, withFeeds)
+	evs := []*skeinv1.Event{follow("ann", "bob")}
+	for i := range 4 {
+		item := fmt.Sprint("i", i)
+		evs = append(evs, pinned("bob", "", item), liked("zoe", item))
+	}
+	at := w.publish(evs...)
+	rebuilt := w.replica(withFeeds, func(o *worldOptions) { o.counters.HalfLife /= 24 })
+
+	for _, order := range []skeinv1.FeedOrder{byHeat, newestFirst} {
+		first := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: order, PageSize: 1, AtLeast: at})
+		next := &skeinv1.ReadFeedRequest{ReaderId: "ann", Order: order, Start: after(first.GetNextPageToken())}
+		if res := w.readFeed(next); len(res.GetEntries()) != 3 {
+			t.Errorf("order %v: got the second page %v, want 3 entries", order, pinNames(res.GetEntries()))
+		}
+		if order == newestFirst {
+			if res := rebuilt.readFeed(next); len(res.GetEntries()) != 3 {
+				t.Errorf("newest first, of the other counters: got the second page %v, want 3 entries", pinNames(res.GetEntries()))
+			}
+			continue
+		}
+		_, err := rebuilt.feed.ReadFeed(t.Context(), connect.NewRequest(next))
+		wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
+	}
+
+	first := ask(w, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{PageSize: 1, AtLeast: at})
+	next := &skeinv1.ListTrendingRequest{PageToken: first.GetNextPageToken()}
+	if res := ask(w, w.counterClient.ListTrending, next); len(res.GetItems()) != 3 {
+		t.Errorf("got the second page %v of the global list, want 3 items", res.GetItems())
+	}
+	_, err := rebuilt.counterClient.ListTrending(t.Context(), connect.NewRequest(next))
+	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ErrExpired is returned for a page cursor of a session that is older than [SessionLifetime].
+// ErrExpired is returned for a page cursor of a session that is older than [SessionLifetime], or
+// whose scores the store does not have, because it was rebuilt with other settings.
 var ErrExpired = errors.New("counters: the session has expired")
 
 // ErrPageCursor is returned for bytes that are no page cursor of the list.

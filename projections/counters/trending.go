@@ -72,6 +72,11 @@ func (q *Queries) Trending(
 	if err != nil {
 		return nil, nil, err
 	}
+	if last != nil {
+		if err := q.checkSessionScores(last, at); err != nil {
+			return nil, nil, err
+		}
+	}
 	for _, sortKey := range sortKeys[:min(n, len(sortKeys))] {
 		item, score, _, err := cutSortKey(sortKey)
 		if err != nil {
@@ -83,6 +88,22 @@ func (q *Queries) Trending(
 		next = at.cursor(sortKeys[n-1])
 	}
 	return items, next, nil
+}
+
+// checkSessionScores returns [ErrExpired] if the last item of the page before had another score
+// when that page was read. The scores of a session never change, except if the store was rebuilt
+// with other settings between the two pages. With such scores, the session would repeat items and
+// leave others out (I9).
+func (q *Queries) checkSessionScores(last []byte, at session) error {
+	item, want, _, err := cutSortKey(last)
+	if err != nil {
+		return err
+	}
+	score, ok, err := q.ScoresAt(at.seq).Of(item)
+	if err == nil && (!ok || score != want) {
+		err = ErrExpired
+	}
+	return err
 }
 
 // RowsRead returns how many rows the last [Queries.Trending] read.

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrExpired is returned for a page cursor of the order Trending whose session began longer ago
-// than [SessionLifetime].
+// than [SessionLifetime], or whose scores the counters store does not have any more.
 var ErrExpired = errors.New("inbox: the session has expired")
 
 // ErrPageCursor is returned for bytes that are not a page cursor of the list that the caller reads.

@@ -93,6 +93,12 @@ func (q *Queries) readTrending(
 		}
 	}
 
+	if last != nil {
+		if err := q.checkSessionScores(last, scores); err != nil {
+			return page, err
+		}
+	}
+
 	page.OutboxesOpened = it.outboxesOpened
 	entries := best.takeSorted()
 	if len(entries) > n {
@@ -150,6 +156,27 @@ func (q *Queries) newTrendingSession(f *Feed) heatSession {
 		begin = f.Heat.At
 	}
 	return heatSession{begin.Seq, begin.LastTime}
+}
+
+// checkSessionScores returns [ErrExpired] if the last entry of the page before had another score
+// when that page was read. The scores of a session never change, except if the counters store was
+// rebuilt with other settings between the two pages. With such scores, the session would repeat
+// entries and leave others out (I9). If the pin does not live any more, there is nothing to
+// compare.
+func (q *Queries) checkSessionScores(last *trendingKey, scores Scores) error {
+	created, owner, id, err := cutSortKey(last.sortKey)
+	if err != nil {
+		return err
+	}
+	pin, err := q.livingPin(owner, id)
+	if err != nil || pin == nil || pin.Created != created {
+		return err
+	}
+	score, scored, err := scores.Of(pin.Item)
+	if err == nil && (scored != last.scored || score != last.score) {
+		err = ErrExpired
+	}
+	return err
 }
 
 // trendingBatch is how many pins readTrending reads at a time. [Feed.HiddenItems] is called once
