@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -174,10 +173,11 @@ const copyCacheBytes = 1 << 20
 func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, err error) {
 	cache := NewCache(copyCacheBytes)
 	defer cache.Unref()
-	db, err := pebble.Open(dir, &pebble.Options{
-		FS: s.opts.FS, Cache: cache, Merger: pebbleMerger(s.merger), FormatMajorVersion: newFormat, ReadOnly: true,
-		ErrorIfNotExists: true, Logger: copyLogger{pebbleLogger{s}},
-	})
+	o := shortLivedOptions(s.opts.FS, s.opts.Projection)
+	o.Cache = cache
+	o.ReadOnly = true
+	o.ErrorIfNotExists = true
+	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return cursor, false, fmt.Errorf("open the copy %s: %w", dir, err)
 	}
@@ -195,16 +195,6 @@ func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, 
 	cursor, part, err := parseCheckpoint(row)
 	return cursor, part == (progress{}), err
 }
-
-// copyLogger is the logger of a copy. Unlike pebbleLogger, it does not stop the store when there is
-// an error.
-type copyLogger struct{ pebbleLogger }
-
-// Errorf logs at debug level only, because Pebble also returns the error.
-func (l copyLogger) Errorf(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
-
-// Fatalf must not return. It is not expected to be called for a store that is only read.
-func (l copyLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // FileCheck is the result of [Store.CheckFiles].
 type FileCheck struct {

@@ -108,6 +108,7 @@ type FormatChange struct {
 // process may have any of them open. With dryRun it only returns what it would do. A call that was
 // interrupted or has failed may be repeated: stores that were moved stay moved.
 func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun bool) (done []FormatChange, err error) {
+	defer recoverFatal(&err)
 	if fs == nil {
 		fs = vfs.Default
 	}
@@ -132,10 +133,10 @@ func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun boo
 				continue
 			}
 
-			db, err := pebble.Open(storeDir, &pebble.Options{
-				FS: fs, Merger: EngineMerger(p), FormatMajorVersion: from, DisableWAL: true, DisableAutomaticCompactions: true,
-				ErrorIfNotExists: true, Logger: silentPebbleLogger{},
-			})
+			o := shortLivedOptions(fs, p)
+			o.FormatMajorVersion = from
+			o.ErrorIfNotExists = true
+			db, err := openShortLived(storeDir, o)
 			if err != nil {
 				return nil, fmt.Errorf("open the store of %s in %s: %w", p.Name(), storeDir, wrapInUse(err))
 			}
@@ -152,15 +153,3 @@ func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun boo
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Generation, b.Generation))
 	}), nil
 }
-
-// silentPebbleLogger logs nothing. It is for databases that are open only for a moment.
-type silentPebbleLogger struct{}
-
-// Infof implements [pebble.Logger].
-func (silentPebbleLogger) Infof(string, ...any) {}
-
-// Errorf implements [pebble.Logger]. Pebble also returns the error.
-func (silentPebbleLogger) Errorf(string, ...any) {}
-
-// Fatalf implements [pebble.Logger], which requires that it does not return.
-func (silentPebbleLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }

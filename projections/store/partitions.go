@@ -33,14 +33,17 @@ var errIncompatibleRows = errors.New("store: the added partitions do not go with
 // be used on a live store: ingested rows are on disk at once, before older rows that are still in
 // memory, so a crash would leave a store that is at no position of the log (I3).
 func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection, to events.Partitions, added ...string) (err error) {
+	defer recoverFatal(&err)
 	r := &copyResizer{ctx: ctx, fs: fs, projection: p, scratchDir: dir + ".tables"}
 	if err := errors.Join(fs.RemoveAll(r.scratchDir), fs.MkdirAll(r.scratchDir, 0o700)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, fs.RemoveAll(r.scratchDir)) }()
 
-	if r.db, err = openClosedStore(fs, dir, p, false); err != nil {
-		return err
+	o := shortLivedOptions(fs, p)
+	o.ErrorIfNotExists = true
+	if r.db, err = openShortLived(dir, o); err != nil {
+		return fmt.Errorf("open %s of %s: %w", dir, p.Name(), err)
 	}
 	defer func() { err = errors.Join(err, r.db.Close()) }()
 
@@ -71,15 +74,11 @@ func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection
 	}))
 }
 
-// openClosedStore opens the Pebble files of a store that no process has open.
-func openClosedStore(fs FS, dir string, p projections.Projection, readOnly bool) (*pebble.DB, error) {
-	o := tableOptions(fs, p, mergerOf(p))
-	o.DisableWAL = true
-	o.DisableAutomaticCompactions = true
-	o.Logger = silentPebbleLogger{}
+// openForReading opens the Pebble files of a store that no process has open.
+func openForReading(fs FS, dir string, p projections.Projection) (*pebble.DB, error) {
+	o := shortLivedOptions(fs, p)
 	o.ErrorIfNotExists = true
-	o.ReadOnly = readOnly
-
+	o.ReadOnly = true
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open %s of %s: %w", dir, p.Name(), err)
@@ -332,7 +331,7 @@ func (r *copyResizer) dropDatedRows(t *tableSet, tag projections.Tag) error {
 
 // addPartitions adds the rows of the store in dir, which must hold missing partitions only.
 func (r *copyResizer) addPartitions(dir string) (err error) {
-	source, err := openClosedStore(r.fs, dir, r.projection, true)
+	source, err := openForReading(r.fs, dir, r.projection)
 	if err != nil {
 		return err
 	}
@@ -527,7 +526,7 @@ func ExportRows(
 	ctx context.Context, fs FS, dir string, p projections.Projection, wanted events.Partitions, do func(key, value []byte) error,
 ) (err error) {
 	r := &copyResizer{ctx: ctx, fs: fs, projection: p}
-	if r.db, err = openClosedStore(fs, dir, r.projection, true); err != nil {
+	if r.db, err = openForReading(fs, dir, r.projection); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.db.Close()) }()

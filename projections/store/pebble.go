@@ -260,14 +260,18 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf implements [pebble.Logger]. It does not return, except for a first error while Pebble
 // opens.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	// If Pebble passes only an error, wrap the error, so that errors.Is finds the cause.
-	if len(args) == 1 && format == "%s" {
-		if err, ok := args[0].(error); ok {
-			l.s.handleFatalError(fmt.Errorf("storage engine: %w", err))
-			return
+	l.s.handleFatalError(newFatalError(format, args))
+}
+
+// newFatalError returns the error that Pebble passes to [pebble.Logger.Fatalf].
+func newFatalError(format string, args []any) error {
+	// An error is always the last argument. Wrap it, so that errors.Is finds the cause.
+	if len(args) > 0 {
+		if _, ok := args[len(args)-1].(error); ok && (strings.HasSuffix(format, "%s") || strings.HasSuffix(format, "%v")) {
+			format = format[:len(format)-1] + "w"
 		}
 	}
-	l.s.handleFatalError(fmt.Errorf("storage engine: "+format, args...))
+	return fmt.Errorf("storage engine: "+format, args...)
 }
 
 func (l pebbleLogger) log(level slog.Level, format string, args []any) {

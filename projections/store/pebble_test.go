@@ -3,8 +3,6 @@ package store_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,12 +36,7 @@ func TestDiskErrorStopsProjection(t *testing.T) {
 // TestFatalErrorOfPebbleStopsProjectionOnly checks that the process continues when Pebble itself
 // cannot continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
 func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
-	if os.Getenv(ownProcessEnv) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFatalErrorOfPebbleStopsProjectionOnly$", "-test.v")
-		cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFatalErrorOfPebbleStopsProjectionOnly/sync") {
-			t.Fatalf("the process of the test failed: %v\n%s", err, out)
-		}
+	if runInOwnProcess(t) {
 		return
 	}
 	for name, kind := range map[string]errorfs.OpKind{"write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync} {
@@ -57,12 +50,7 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 // Pebble opens, even in the background, and that the next Open finds everything. Memory of Pebble
 // is leaked, so the test runs in a process of its own.
 func TestFailedOpeningReturnsError(t *testing.T) {
-	if os.Getenv(ownProcessEnv) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFailedOpeningReturnsError$", "-test.v", "-test.timeout=1m")
-		cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFailedOpeningReturnsError") {
-			t.Fatalf("the process of the test failed: %v\n%s", err, out)
-		}
+	if runInOwnProcess(t) {
 		return
 	}
 
@@ -172,26 +160,10 @@ func TestCorruptTableStopsProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Damage the first half of each table, up to 600 bytes.
-	names, err := disk.List(s.Dir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if !strings.HasSuffix(name, ".sst") {
-			continue
-		}
-		data, err := disk.UnsafeGetFileDataBuffer(disk.PathJoin(s.Dir(), name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range min(len(data)/2, 600) {
-			data[i] ^= 0x55
-		}
-	}
+	damageTables(t, disk, s.Dir())
 
 	// Either Open or the fold must find the damage.
-	s, err = store.Open(store.Options{FS: disk, Dir: "data", Projection: tally.New()})
+	s, err := store.Open(store.Options{FS: disk, Dir: "data", Projection: tally.New()})
 	if err == nil {
 		err = s.Fold(tally.History(3, 300))
 		if !errors.Is(err, projections.ErrStopped) {

@@ -95,10 +95,8 @@ func MergeTables(ctx context.Context, fs FS, names []string, p projections.Proje
 // them atomically. The position must be in the last set: if a crash interrupts CreateStore, what is
 // left has no position and is not taken for a complete store (I3).
 func CreateStore(ctx context.Context, fs FS, dir string, p projections.Projection, sets ...[]string) (err error) {
-	o := tableOptions(fs, p, mergerOf(p))
-	o.DisableWAL = true
-	o.DisableAutomaticCompactions = true
-	o.Logger = silentPebbleLogger{}
+	defer recoverFatal(&err)
+	o := shortLivedOptions(fs, p)
 	// With this limit, Pebble puts the tables of a later set into the level directly above the
 	// tables that they overlap, whatever their size. If they were in level 0, a compaction would
 	// soon merge them with all other tables and so write the whole store again.
