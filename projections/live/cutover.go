@@ -34,23 +34,20 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
 	}
+	defer l.mu.Unlock()
 	o, err := l.nextOptionsLocked()
-	l.building.Store(err == nil)
-	l.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 
-	// Call build without mu, because build takes long. As long as the field building is set,
-	// checkNoNextLocked refuses every other caller that wants to begin a next generation.
 	scratch := o.FS.PathJoin(l.dir, nextDir)
-	if err = o.FS.RemoveAll(scratch); err == nil {
-		err = build(scratch)
-	}
+	err = l.buildWithoutLock(func() error {
+		if err := o.FS.RemoveAll(scratch); err != nil {
+			return err
+		}
+		return build(scratch)
+	})
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.building.Store(false)
 	if err == nil && l.closed {
 		err = projections.ErrClosed
 	}
@@ -61,6 +58,19 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 		return nil, errors.Join(err, o.FS.RemoveAll(scratch))
 	}
 	return l.openNextLocked(o)
+}
+
+// buildWithoutLock calls build without mu, because build takes long. As long as the field building
+// is set, checkNoNextLocked refuses every other caller that wants to begin a next generation. The
+// caller holds mu, and holds it again afterwards, even if build panics.
+func (l *Live) buildWithoutLock(build func() error) error {
+	l.building.Store(true)
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.building.Store(false)
+	}()
+	return build()
 }
 
 // New returns a new instance of the projection. Each generation needs an instance of its own.

@@ -239,6 +239,28 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	checkGenerations(t, l, 2, 1)
 }
 
+// TestPanickingBuildDoesNotBlockNextOne checks that after a build that panics another one can begin.
+// An operation recovers the panic and fails.
+func TestPanickingBuildDoesNotBlockNextOne(t *testing.T) {
+	envs := tally.History(3, 50)
+	l := openLive(t, live.Options{})
+
+	func() {
+		defer func() {
+			if p := recover(); p != "broken fold" {
+				t.Errorf("got panic %v, want that of the build", p)
+			}
+		}()
+		_, err := l.BuildNext(t.Context(), func(string) error { panic("broken fold") })
+		t.Errorf("BuildNext has returned error %v, want a panic", err)
+	}()
+
+	next := buildNext(t, l, envs)
+	cutOver(t, l, next)
+	checkGenerations(t, l, 2, 1)
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "the second build")
+}
+
 // TestOutdatedStoreAnswersFromItsLastPosition checks that a generation with other settings answers
 // from its last position, and that one of another version answers nothing unless the projection
 // says that it can read the rows.
