@@ -145,18 +145,17 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 		defer s.dbUse.RUnlock()
 		err := projections.ErrStopped // stays if handleFatalError ends this goroutine inside Pebble
 		defer func() { done <- err }()
-		if s.db != nil && !s.broken.Load() {
+		if s.db != nil && !s.isBroken() {
 			err = s.db.Checkpoint(dir)
 		}
 	}()
 
+	// Pebble may never return from Checkpoint after a fatal error. After any other failure it does.
 	select {
 	case err = <-done:
-	case <-s.state.Down():
-		if s.broken.Load() { // Pebble may never return from Checkpoint
-			return s.state.StopError()
-		}
-		err = <-done
+	case <-s.broken:
+		<-s.state.Down() // handleFatalError reports the failure right after it has closed broken
+		err = s.state.StopError()
 	}
 	if err != nil {
 		return fmt.Errorf("copy the store of %s to %s: %w", s.Name(), dir, err)

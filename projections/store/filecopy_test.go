@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -206,4 +210,75 @@ func TestEmptyStoreCanBeCopied(t *testing.T) {
 	envs := tally.History(2, 20)
 	conformance.Fold(t, c, envs)
 	conformance.RowsOf(t, c).MustEqual(t, foldStraight(t, envs), "a fold into a copy of an empty store")
+}
+
+// TestCheckpointEndsWithFatalErrorOfPebble checks that Checkpoint returns if Pebble reports a fatal
+// error while it copies tables and the store is being closed. After the fatal error nothing writes
+// tables any more, so Pebble never returns from its copying. Its goroutines are leaked, so the test
+// runs in a process of its own.
+func TestCheckpointEndsWithFatalErrorOfPebble(t *testing.T) {
+	if runInOwnProcess(t) {
+		return
+	}
+
+	// The first link of a table waits, and so does the next write to the manifest, which then fails.
+	var isArmed atomic.Bool
+	var links, writes atomic.Int64
+	linking, goOnLinking := make(chan struct{}), make(chan struct{})
+	writing, failWriting := make(chan struct{}), make(chan struct{})
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch {
+		case op.Kind == errorfs.OpLink && links.Add(1) == 1:
+			close(linking)
+			<-goOnLinking
+		case isArmed.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, tallyDir+"/MANIFEST"):
+			if writes.Add(1) == 1 {
+				close(writing)
+			}
+			<-failWriting
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+
+	// The store has two tables to copy, and then gets rows that are not on disk.
+	envs := tally.History(3, 90)
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	for from := 0; from < 80; from += 40 {
+		conformance.Fold(t, s, envs[from:from+40])
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := make(chan error)
+	go func() {
+		_, err := s.Checkpoint(t.Context(), "copy")
+		copied <- err
+	}()
+	<-linking
+	conformance.Fold(t, s, envs[80:])
+
+	// Close ends the waiters before it flushes what is left, which waits in the manifest.
+	isArmed.Store(true)
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	if err := s.WaitFor(t.Context(), 1<<40); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("wait: got error %v, want %v", err, projections.ErrClosed)
+	}
+	<-writing
+
+	// Let Checkpoint see that the store is being closed before there is a fatal error.
+	for range 1000 {
+		runtime.Gosched()
+	}
+	close(failWriting)
+	if err := <-closed; !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("close: got error %v, want %v", err, errorfs.ErrInjected)
+	}
+
+	// Pebble goes on to the second table.
+	close(goOnLinking)
+	if err := <-copied; !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("copy: got error %v, want %v", err, errorfs.ErrInjected)
+	}
 }

@@ -184,7 +184,7 @@ func (s *Store) handleFatalError(err error) {
 		return
 	}
 	s.fence.nothing.Store(true)
-	s.broken.Store(true)
+	s.breakOnce.Do(func() { close(s.broken) })
 	s.handleDiskFailure(err)
 	runtime.Goexit()
 }

@@ -104,7 +104,7 @@ func (s *Store) Status() Status {
 	}
 
 	s.dbUse.RLock()
-	if s.db != nil && !s.broken.Load() {
+	if s.db != nil && !s.isBroken() {
 		st.DiskBytes = s.db.Metrics().DiskSpaceUsage()
 		st.Format = uint32(s.db.FormatMajorVersion())
 	}
@@ -217,7 +217,7 @@ type Engine struct {
 func (s *Store) Engine() (e Engine, ok bool) {
 	s.dbUse.RLock()
 	defer s.dbUse.RUnlock()
-	if s.db == nil || s.broken.Load() {
+	if s.db == nil || s.isBroken() {
 		return Engine{}, false
 	}
 

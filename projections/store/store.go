@@ -132,9 +132,12 @@ type Store struct {
 	holding  projections.Holding
 	fence    *fence
 	db       *pebble.DB
-	// opened is set at the end of a successful Open. broken is set when Pebble has reported a fatal
-	// error: no method of db may be called then, because its memory may be half changed.
-	opened, broken atomic.Bool
+	// opened is set at the end of a successful Open.
+	opened atomic.Bool
+	// broken is closed, by breakOnce, when Pebble has reported a fatal error: no method of db may be
+	// called then, because its memory may be half changed.
+	broken    chan struct{}
+	breakOnce sync.Once
 	// slowDisk counts disk operations that took seconds.
 	slowDisk atomic.Uint64
 	// opening is used only while Pebble opens. failures counts fatal errors, and hopeless receives
@@ -195,6 +198,7 @@ func Open(opts Options) (*Store, error) {
 		fingerprint: projections.FingerprintOfPartitions(opts.Projection, opts.Partitions),
 		merger:      mergerOf(opts.Projection),
 		fence:       &fence{fs: opts.FS},
+		broken:      make(chan struct{}),
 		queryCache:  newQueryCache(opts.Projection),
 		holding:     projections.Holding{Projection: opts.Projection, Held: opts.Partitions},
 	}
@@ -333,7 +337,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if s.broken.Load() {
+	if s.isBroken() {
 		return err // Pebble may hold its locks forever, so nothing of it is released
 	}
 	s.fold.batch.Release()
@@ -345,6 +349,16 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 		return err // the store could not write before either, and has said why
 	}
 	return errors.Join(err, closeErr)
+}
+
+// isBroken reports whether Pebble has reported a fatal error.
+func (s *Store) isBroken() bool {
+	select {
+	case <-s.broken:
+		return true
+	default:
+		return false
+	}
 }
 
 // newQueryCache returns a query cache of the projection, or nil if it has none.
