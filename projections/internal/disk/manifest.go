@@ -57,10 +57,14 @@ func CheckManifest(fs FS, dir string) error {
 }
 
 // wholeRecords returns the number of complete records before the first damaged one, and the offset
-// at which the last of them ends.
+// at which the last of them ends. Padding after that record counts as a part of it, so that the next
+// record begins at the offset.
 func wholeRecords(content []byte) (records, end int) {
 	for at := 0; at < len(content); {
 		if rest := manifestBlock - at%manifestBlock; rest < manifestHeader {
+			if end == at {
+				end = min(at+rest, len(content))
+			}
 			at += rest // padding that is too short for a chunk
 			continue
 		}

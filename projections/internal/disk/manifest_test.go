@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/projections"
@@ -187,4 +188,89 @@ func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	if rows == 5 {
 		t.Errorf("got all %d rows from Pebble, want fewer; CheckManifest need no longer demand a second record", rows)
 	}
+}
+
+// TestTornRecordBehindPaddingIsAccepted checks manifests in which a block ends with padding, because
+// a chunk would not fit, and the record in the next blocks is torn. A power cut causes that. Pebble
+// opens such a manifest without the torn record.
+func TestTornRecordBehindPaddingIsAccepted(t *testing.T) {
+	store := newReopenedStore(t)
+	name, whole := readManifest(t, store)
+	for padding := 1; padding < manifestHeader; padding++ {
+		// Add a record that leaves the padding in the first block, and one of three chunks.
+		var manifest bytes.Buffer
+		w := record.NewWriter(&manifest)
+		r := record.NewReader(bytes.NewReader(whole), 0)
+		for {
+			next, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, err := io.ReadAll(next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeRecord(t, w, content)
+		}
+		writeRecord(t, w, newFileNumbers(manifestBlock-padding-len(whole)-manifestHeader))
+		writeRecord(t, w, newFileNumbers(2*manifestBlock))
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		content := manifest.Bytes()
+		if records, end := wholeRecords(content[:manifestBlock-padding]); records < 5 || end != manifestBlock-padding {
+			t.Fatalf("got %d records in the first %d bytes, want at least 5 in %d bytes", records, end, manifestBlock-padding)
+		}
+
+		// Cut the last record, also within the padding and at the borders of its chunks.
+		cuts := []int{
+			manifestBlock - padding, manifestBlock - 1, manifestBlock, manifestBlock + 1, manifestBlock + manifestHeader,
+			2*manifestBlock - 1, 2 * manifestBlock, 2*manifestBlock + 1, 3*manifestBlock - 1, len(content) - 1, len(content),
+		}
+		for _, size := range cuts {
+			fs := copyWithManifest(t, store, name, content[:size])
+			if err := CheckManifest(fs, "db"); err != nil {
+				t.Errorf("padding %d, torn after %d of %d bytes: got error %v, want none", padding, size, len(content), err)
+			}
+			db, err := pebble.Open("db", &pebble.Options{
+				FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true,
+				FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silentLogger{},
+			})
+			if err != nil {
+				t.Fatalf("padding %d, torn after %d of %d bytes: Pebble returns error %v, want none", padding, size, len(content), err)
+			}
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+
+		// A record behind a damaged chunk is still reported.
+		damaged := bytes.Clone(content)
+		damaged[manifestBlock-padding-1] ^= 0x5a
+		if err := CheckManifest(copyWithManifest(t, store, name, damaged), "db"); !errors.Is(err, projections.ErrCorrupt) {
+			t.Errorf("padding %d, damaged before it: got error %v, want %v", padding, err, projections.ErrCorrupt)
+		}
+	}
+}
+
+// writeRecord appends a record to a manifest.
+func writeRecord(t *testing.T, w *record.Writer, content []byte) {
+	t.Helper()
+	if _, err := w.WriteRecord(content); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newFileNumbers returns a record of a manifest with so many bytes, at least two. It repeats the
+// next file number, 100, which Pebble raises if there are files with greater numbers.
+func newFileNumbers(size int) (content []byte) {
+	const tagNextFileNumber = 3
+	if size%2 == 1 {
+		content = append(content, tagNextFileNumber, 0xe4, 0) // one byte longer than needed
+		size -= 3
+	}
+	return append(content, bytes.Repeat([]byte{tagNextFileNumber, 100}, size/2)...)
 }
