@@ -519,9 +519,10 @@ func (b *Builder) newFilePath(kind string) string {
 // Close removes all temporary files. The store stays, and so do the files by which a saved build
 // continues.
 func (b *Builder) Close() error {
-	b.scatter.encoding.Wait()
+	// Close the file before it is removed, because the disk keeps the space of an open file.
+	err := b.scatter.close()
 	if b.isSaved {
-		return nil
+		return err
 	}
-	return b.options.FS.RemoveAll(b.tempDir)
+	return errors.Join(err, b.options.FS.RemoveAll(b.tempDir))
 }

@@ -107,6 +107,59 @@ func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	}
 }
 
+// openFilesFS is a file system that counts the files that are open for reading and writing.
+type openFilesFS struct {
+	vfs.FS
+	open, opened int
+}
+
+// OpenReadWrite implements [vfs.FS].
+func (fs *openFilesFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := fs.FS.OpenReadWrite(name, c, opts...)
+	if err != nil {
+		return nil, err
+	}
+	fs.open++
+	fs.opened++
+	return &countedFile{f, fs}, nil
+}
+
+// countedFile is a file that openFilesFS counts.
+type countedFile struct {
+	vfs.File
+	fs *openFilesFS
+}
+
+// Close implements [vfs.File].
+func (f *countedFile) Close() error {
+	f.fs.open--
+	return f.File.Close()
+}
+
+// TestCloseClosesFileOfEvents checks that Close closes the file of events, wherever the build ends.
+func TestCloseClosesFileOfEvents(t *testing.T) {
+	for name, end := range map[string]func(b *build.Builder) error{
+		"not finished": func(*build.Builder) error { return nil },
+		"saved":        (*build.Builder).Save,
+		"handed over": func(b *build.Builder) error {
+			_, err := b.HandOver()
+			return err
+		},
+		"finished": func(b *build.Builder) error { return b.Finish(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := &openFilesFS{FS: vfs.NewMem()}
+			b := beginBuild(t, fs, newMonthsLog())
+			if err := errors.Join(end(b), b.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if fs.open != 0 || fs.opened != 1 {
+				t.Errorf("got %d of %d files open, want 0 of 1", fs.open, fs.opened)
+			}
+		})
+	}
+}
+
 // TestEventsOfOtherPartitionsAreDropped checks that events for partitions that are not built are
 // dropped when they are added.
 func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 type scatterFile struct {
 	fs   store.FS
 	name string
-	out  vfs.File
+	// out is the file while it is open for writing, or else nil.
+	out vfs.File
 	// size is how many bytes of the file have blocks. The file may be longer if it was saved
 	// earlier than it was last written (see save.go); the next block replaces what follows.
 	size  int64
@@ -274,7 +275,19 @@ func (s *scatterFile) finish() error {
 		}
 		p.buf = nil
 	}
-	return s.out.Close()
+	return s.close()
+}
+
+// close closes the file unless it is closed already. Events that were added but are not flushed may
+// be lost.
+func (s *scatterFile) close() error {
+	s.encoding.Wait() // it writes to the file
+	if s.out == nil {
+		return nil
+	}
+	err := s.out.Close()
+	s.out = nil
+	return err
 }
 
 // eachEvent calls do with the events of a partition, in the order of the log. The event is valid
