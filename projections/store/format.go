@@ -59,7 +59,8 @@ func FormatOf(fs FS, dir string) (FileFormat, error) {
 	return FileFormat{Rows: formatVersion, Engine: uint32(engine)}, err
 }
 
-// engineFormat returns the format of the store in a directory, or newFormat if there is no store.
+// engineFormat returns the format of the store in a directory. If there is no store, or its
+// creation was interrupted, engineFormat returns newFormat.
 func engineFormat(fs FS, dir string) (pebble.FormatMajorVersion, error) {
 	if _, err := fs.Stat(dir); err != nil {
 		return newFormat, nil //nolint:nilerr // opening the store creates the directory, or returns the error of the disk
@@ -75,6 +76,12 @@ func engineFormat(fs FS, dir string) (pebble.FormatMajorVersion, error) {
 	}
 	if !desc.Exists {
 		return newFormat, nil
+	}
+	if desc.OptionsFilename == "" {
+		// A power cut has interrupted the creation of the store. Pebble creates a store in its oldest
+		// format, moves it on step by step, and then writes the file of options. Opening the store
+		// ends the creation.
+		return max(desc.FormatMajorVersion, newFormat), nil
 	}
 	return desc.FormatMajorVersion, checkFormat(desc.FormatMajorVersion, newestFormat)
 }

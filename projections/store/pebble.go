@@ -35,7 +35,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 		return nil, err
 	}
 
-	o := tableOptions(errorfs.Wrap(s.opts.FS, s.fence), s.opts.Projection, s.merger)
+	o := tableOptions(errorfs.Wrap(withOrderedMarkers(s.opts.FS), s.fence), s.opts.Projection, s.merger)
 	o.Cache = s.opts.Cache
 	// The log of events takes the place of a write-ahead log. A commit never spans two memtables. A
 	// flush writes whole memtables in order and makes them visible with one edit of the manifest.
@@ -198,10 +198,6 @@ func (s *Store) handleFatalError(err error) {
 // write to a table block there forever: Pebble's memory may be half changed, so letting them
 // continue, even into their error handling, may end in a panic. They hold no locks while they
 // write.
-//
-// At all times the fence syncs the directory before Pebble creates the marker of a new manifest.
-// Pebble syncs the directory once for both names. On a file system that does not keep the order of
-// names, a power cut could then leave the marker without the manifest.
 type fence struct {
 	fs                FS
 	noTables, nothing atomic.Bool
@@ -230,15 +226,9 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 		return errFenced
 	}
 
-	if op.Kind != errorfs.OpCreate {
-		return nil
-	}
-	switch {
-	case f.noTables.Load() && strings.HasSuffix(name, ".sst"):
+	if op.Kind == errorfs.OpCreate && f.noTables.Load() && strings.HasSuffix(name, ".sst") {
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // slows the endless retries of Pebble
 		return errFenced
-	case strings.HasPrefix(name, "marker.manifest."):
-		return disk.SyncDir(f.fs, f.fs.PathDir(op.Path))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // written to its memtables, and nothing is compacted. A caller that writes must open an existing
 // database with [openShortLived], and defer [recoverFatal].
 func shortLivedOptions(fs FS, p projections.Projection) *pebble.Options {
-	o := tableOptions(fs, p, mergerOf(p))
+	o := tableOptions(withOrderedMarkers(fs), p, mergerOf(p))
 	o.DisableWAL = true
 	o.DisableAutomaticCompactions = true
 	o.Logger = silentPebbleLogger{}
