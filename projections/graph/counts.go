@@ -112,9 +112,11 @@ func appendCounts(dst []byte, fields []*int64) []byte {
 	return dst
 }
 
-// decodeCounts sets the fields to the counts of a row.
+// decodeCounts sets the fields to the counts of a row. It refuses rows that appendCounts does not
+// write.
 func decodeCounts(row []byte, fields []*int64) error {
 	rest := row
+	last := uint64(1) // the last count of the row, which is not 0
 	for _, field := range fields {
 		*field = 0
 		if len(rest) == 0 {
@@ -122,14 +124,13 @@ func decodeCounts(row []byte, fields []*int64) error {
 		}
 
 		// The limit leaves room for additions: no sum of two counts overflows.
-		count, size := binary.Uvarint(rest)
-		if size <= 0 || count > 1<<62 {
+		var ok bool
+		if last, rest, ok = cutUvarint(rest); !ok || last > 1<<62 {
 			return projections.RowError("counts", row)
 		}
-		*field = int64(count)
-		rest = rest[size:]
+		*field = int64(last)
 	}
-	if len(rest) != 0 {
+	if len(rest) != 0 || last == 0 {
 		return projections.RowError("counts", row)
 	}
 	return nil

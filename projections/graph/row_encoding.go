@@ -15,8 +15,7 @@ import (
 // need not be stored. Where a field may have both, a bit of its own says which.
 //
 // Equal facts are always encoded as equal bytes, because stores are compared byte by byte (I13).
-// The decoders refuse most bytes that the encoders do not write, but not, for example, a varint
-// with needless zero bytes.
+// The decoders refuse all bytes that the encoders do not write.
 
 const (
 	// The flags of an edge are above the bits for its 14 orders.
@@ -117,8 +116,8 @@ func cutSettingsFact(row []byte) (fact settingsFact, rest []byte, ok bool) {
 	if len(row) == 0 || row[0] >= 2*settingsAreLive {
 		return settingsFact{}, nil, false
 	}
-	order, size := binary.Uvarint(row[1:])
-	if size <= 0 || order == 0 || order >= uint64(liveBit) {
+	order, rest, ok := cutUvarint(row[1:])
+	if !ok || order == 0 || order >= uint64(liveBit) {
 		return settingsFact{}, nil, false
 	}
 
@@ -127,18 +126,18 @@ func cutSettingsFact(row []byte) (fact settingsFact, rest []byte, ok bool) {
 	if row[0]&settingsAreLive != 0 {
 		fact.order |= liveBit
 	}
-	return fact, row[1+size:], true
+	return fact, rest, true
 }
 
 // cutMuteUntil decodes the end of a mute at the start of the remaining bytes of a row, and returns
 // the bytes after it.
 func cutMuteUntil(row []byte, until *events.Micros) (rest []byte, ok bool) {
-	v, size := binary.Uvarint(row)
-	if size <= 0 || v > math.MaxInt64 {
+	v, rest, ok := cutUvarint(row)
+	if !ok || v > math.MaxInt64 {
 		return nil, false
 	}
 	*until = events.Micros(v)
-	return row[size:], true
+	return rest, true
 }
 
 const (
@@ -227,11 +226,10 @@ func (b *boardRow) decodeRow(row []byte) error {
 		return nil
 	}
 
-	length, size := binary.Uvarint(rest)
-	if size <= 0 || length > uint64(len(rest)-size) {
+	length, rest, ok := cutUvarint(rest)
+	if !ok || length > uint64(len(rest)) {
 		return projections.RowError("board", row)
 	}
-	rest = rest[size:]
 	b.title = string(rest[:length])
 	b.titleEventBytes = string(rest[length:])
 	return nil
@@ -262,11 +260,10 @@ func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
 func cutOrders(
 	row []byte, flagBits int, liveFields uint64, fields []*factOrder,
 ) (flags uint64, rest []byte, ok bool) {
-	flags, size := binary.Uvarint(row)
-	if size <= 0 || flags >= 1<<flagBits {
+	flags, rest, ok = cutUvarint(row)
+	if !ok || flags >= 1<<flagBits {
 		return 0, nil, false
 	}
-	row = row[size:]
 
 	for i, order := range fields {
 		if flags>>i&1 == 0 {
@@ -274,16 +271,24 @@ func cutOrders(
 			continue
 		}
 
-		v, size := binary.Uvarint(row)
-		if size <= 0 || v == 0 || v >= uint64(liveBit) {
+		var v uint64
+		if v, rest, ok = cutUvarint(rest); !ok || v == 0 || v >= uint64(liveBit) {
 			return 0, nil, false
 		}
-		row = row[size:]
-
 		*order = factOrder(v)
 		if liveFields>>i&1 == 1 {
 			*order |= liveBit
 		}
 	}
-	return flags, row, true
+	return flags, rest, true
+}
+
+// cutUvarint decodes the varint at the start of a row, and returns the bytes after it. ok is false
+// if there is none, or if it is not in its shortest form.
+func cutUvarint(row []byte) (v uint64, rest []byte, ok bool) {
+	v, size := binary.Uvarint(row)
+	if size <= 0 || size > 1 && row[size-1] == 0 {
+		return 0, nil, false
+	}
+	return v, row[size:], true
 }
