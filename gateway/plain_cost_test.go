@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,7 +74,9 @@ type repeatedRequest struct {
 	left int
 	// answered is the number of bytes that were written to the connection.
 	answered int
-	closed   chan struct{}
+	// closed is closed by the first call of Close.
+	closed    chan struct{}
+	closeOnce sync.Once
 }
 
 func (r *repeatedRequest) Read(p []byte) (int, error) {
@@ -89,8 +92,9 @@ func (r *repeatedRequest) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Close may be called twice: a loop that ends closes the connections that it has not yet removed.
 func (r *repeatedRequest) Close() error {
-	close(r.closed)
+	r.closeOnce.Do(func() { close(r.closed) })
 	return nil
 }
 
