@@ -56,8 +56,8 @@ const (
 	Reason_REASON_PROJECTION_UNAVAILABLE Reason = 12
 	// The service has as many waiting requests or bytes as it allows. Retry later.
 	Reason_REASON_OVERLOADED Reason = 13
-	// The page token belongs to a session that is over. A list by heat can be continued for at least an hour of log time. Begin again without
-	// the token.
+	// The page token belongs to a session that is over. A list by heat can be continued for at least an hour of log time, unless the counters
+	// are rebuilt with other settings. Begin again without the token.
 	Reason_REASON_EXPIRED_PAGE_TOKEN Reason = 14
 	// There is no such operation. The service may have forgotten it, if it ended long ago.
 	Reason_REASON_UNKNOWN_OPERATION Reason = 15

@@ -119,8 +119,8 @@ export enum Reason {
   OVERLOADED = 13,
 
   /**
-   * The page token belongs to a session that is over. A list by heat can be continued for at least an hour of log time. Begin again without
-   * the token.
+   * The page token belongs to a session that is over. A list by heat can be continued for at least an hour of log time, unless the counters
+   * are rebuilt with other settings. Begin again without the token.
    *
    * @generated from enum value: REASON_EXPIRED_PAGE_TOKEN = 14;
    */
