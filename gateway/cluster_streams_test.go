@@ -221,7 +221,7 @@ func TestClusterNamesPartitionsThatNobodyServes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("publish beyond the limit of followees", func(t *testing.T) {
+	t.Run("publish beyond the limit of followees", func(*testing.T) {
 		// Nobody can tell how many users ann follows, so the follow is accepted.
 		ask(n, n.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "cid")}})
 	})

@@ -63,8 +63,10 @@ func TestEachCallIsJudgedByItsOwnToken(t *testing.T) {
 		byLoop int
 	}{
 		{
-			"known callers", []string{"reader", "publisher", "ann", "bob", "ann", "reader"},
-			[]string{"200", "403", "200", "403", "200", "200"}, 6,
+			"known callers",
+			[]string{"reader", "publisher", "ann", "bob", "ann", "reader"},
+			[]string{"200", "403", "200", "403", "200", "200"},
+			6,
 		},
 		{"a caller without a token", []string{"reader", "", "reader", "bob"}, []string{"200", "401", "200", "403"}, 1},
 		{"an unknown caller first", []string{"nobody", "ann"}, []string{"401", "200"}, 0},

@@ -322,6 +322,7 @@ func TestSlowClients(t *testing.T) {
 			"Content-Length: 100\r\n\r\n{",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
 			if err != nil {
 				t.Fatal(err)
@@ -354,7 +355,7 @@ func TestSlowClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	defer watch.Close()
+	t.Cleanup(func() { _ = watch.Close() }) // ends a stream that the server may have ended already
 	for watch.Msg().GetStatus() != serving {
 		if !watch.Receive() {
 			t.Fatalf("the stream has ended before the service was serving: %v", watch.Err())

@@ -344,7 +344,7 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 		return 0, err
 	}
 
-	l.retire(old, next) //nolint:contextcheck // its goroutine ends with Close, and the fold with Run
+	l.retire(old)
 	if notify := l.opts.Listener.CutOver; notify != nil {
 		notify(store.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.VisibleSeq(), Pause: pause})
 	}
@@ -486,7 +486,7 @@ func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (he
 // retire ends a cut-over: the next generation serves now, so there is no next one. In a goroutine,
 // retire stops the fold of the old generation, closes the old generation once its views are closed,
 // and then removes generations that are no longer needed.
-func (l *Live) retire(old *serving, next *store.Store) {
+func (l *Live) retire(old *serving) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next.Store(nil)

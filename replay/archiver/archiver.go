@@ -209,7 +209,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 		began := time.Now()
 		err := a.archiveWithLease(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the error says that ctx has ended
+			return nil
 		}
 
 		a.updateStatus(func(s *Status) { s.Err = err })

@@ -43,15 +43,15 @@ func TestRebuildWaitsForFailingVerification(t *testing.T) {
 	}
 }
 
-// mustRunService runs a service on a data directory, until stop is called or the test ends. It
-// returns when the service is ready.
-func mustRunService(t *testing.T, dir string) (s *Service, stop func()) {
+// mustRunService runs a service on a data directory, until the returned function is called or the
+// test ends. It returns when the service is ready.
+func mustRunService(t *testing.T, dir string) (*Service, func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err = Open(t.Context(), Options{
+	s, err := Open(t.Context(), Options{
 		Log:    eventlog.Config{Dir: filepath.Join(dir, LogDir)},
 		Dir:    dir,
 		Memory: Memory{Cache: 16 << 20, Queries: 1 << 20},
@@ -70,7 +70,7 @@ func mustRunService(t *testing.T, dir string) (s *Service, stop func()) {
 		return nil
 	}
 	go func() { ended <- s.Run(ctx, l, reportReady) }()
-	stop = sync.OnceFunc(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-ended, s.Close(context.WithoutCancel(ctx))); err != nil {
 			t.Error(err)
