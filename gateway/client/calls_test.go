@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,26 +20,28 @@ import (
 
 var errCut = errors.New("the connection was cut")
 
-// cuttingNetwork is an HTTP client that cuts answers off. cut returns after how many bytes the
-// answer of the n-th call, counted from 1, is cut. A negative number means that it is not.
-type cuttingNetwork struct {
+// cuttingHTTPClient is an HTTP client that cuts answers off, as a broken connection does.
+type cuttingHTTPClient struct {
 	next  http.RoundTripper
 	calls atomic.Int64
-	cut   func(n int64) int64
+	// cutAfter returns after how many bytes the answer of a call is cut. Calls are counted from 1.
+	// A negative result means that the answer is not cut.
+	cutAfter func(call int64) int64
 }
 
-func (c *cuttingNetwork) Do(r *http.Request) (*http.Response, error) {
-	n := c.calls.Add(1)
+func (c *cuttingHTTPClient) Do(r *http.Request) (*http.Response, error) {
+	call := c.calls.Add(1)
 	res, err := c.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	if bytes := c.cut(n); bytes >= 0 {
+	if bytes := c.cutAfter(call); bytes >= 0 {
 		res.Body = &cutBody{res.Body, bytes}
 	}
 	return res, nil
 }
 
+// cutBody is a body of which only some bytes can be read. Then it returns errCut.
 type cutBody struct {
 	io.ReadCloser
 	remaining int64
@@ -52,224 +56,273 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// dial returns a client whose calls go through a network that cuts answers.
-func dial(t *testing.T, url string, cut func(n int64) int64) (*client.Client, *cuttingNetwork) {
+// cutNothing is a cutAfter function that cuts no answer.
+func cutNothing(int64) int64 { return -1 }
+
+// cutFirstAnswers returns a cutAfter function that cuts the answers of the first calls after so
+// many bytes, and no later ones.
+func cutFirstAnswers(calls, bytes int64) func(call int64) int64 {
+	return func(call int64) int64 {
+		if call <= calls {
+			return bytes
+		}
+		return -1
+	}
+}
+
+// dialCutting returns a client that calls through a cuttingHTTPClient.
+func dialCutting(t *testing.T, url string, cutAfter func(call int64) int64) (*client.Client, *cuttingHTTPClient) {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	network := &cuttingNetwork{next: transport, cut: cut}
-	c, err := client.Dial(url, client.Options{HTTP: network})
+	cutting := &cuttingHTTPClient{next: transport, cutAfter: cutAfter}
+	c, err := client.Dial(url, client.Options{HTTP: cutting})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, network
+	return c, cutting
 }
 
-// never cuts no answer.
-func never(int64) int64 { return -1 }
-
-// publishFans publishes n follows of the user star.
-func publishFans(t *testing.T, c *client.Client, n int) *skeinv1.PublishResponse {
+// mustPublishFans publishes follows of the user star, by fan000, fan001 and so on, and waits until
+// they are visible.
+func mustPublishFans(t *testing.T, c *client.Client, fans int) *skeinv1.PublishResponse {
 	t.Helper()
-	var evs []*skeinv1.Event
-	for i := range n {
-		evs = append(evs, follow(fmt.Sprintf("fan%03d", i), "star"))
+	var follows []*skeinv1.Event
+	for i := range fans {
+		follows = append(follows, follow(fmt.Sprintf("fan%03d", i), "star"))
 	}
-	res, err := c.Publish(t.Context(), evs, client.PublishOptions{Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE})
+
+	res, err := c.Publish(t.Context(), follows, client.PublishOptions{Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if evs[0].GetEventId() != "" {
-		t.Error("the event of the caller was changed")
+
+	// Publish gives ids to events that have none, in a copy.
+	if got := follows[0].GetEventId(); got != "" {
+		t.Errorf("id of the caller's event after Publish: got %q, want none", got)
 	}
 	return res
 }
 
 func TestPagesAndEntriesAreReadOnDemand(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	c, network := dial(t, url, never)
-	publishFans(t, c, 7)
+	c, network := dialCutting(t, url, cutNothing)
+	mustPublishFans(t, c, 7)
 	req := &skeinv1.ListFollowersRequest{UserId: "star", PageSize: 3}
-	var sizes []int
-	for page, err := range client.Pages(t.Context(), c.Graph.ListFollowers, req) {
-		if err != nil {
-			t.Fatal(err)
+	getEntries := (*skeinv1.ListFollowersResponse).GetEntries
+
+	t.Run("all pages", func(t *testing.T) {
+		var sizes []int
+		for page, err := range client.Pages(t.Context(), c.Graph.ListFollowers, req) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizes = append(sizes, len(page.GetEntries()))
 		}
-		sizes = append(sizes, len(page.GetEntries()))
-	}
-	if fmt.Sprint(sizes) != "[3 3 1]" || req.GetPageToken() != "" {
-		t.Errorf("got pages of %v entries and then the request %v, expected [3 3 1] and a request that is unchanged", sizes, req)
-	}
-	entries := (*skeinv1.ListFollowersResponse).GetEntries
-	var names []string
-	for entry, err := range client.Each(t.Context(), c.Graph.ListFollowers, req, entries) {
-		if err != nil {
-			t.Fatal(err)
+		if want := []int{3, 3, 1}; !slices.Equal(sizes, want) {
+			t.Errorf("sizes of the pages: got %v, want %v", sizes, want)
 		}
-		names = append(names, entry.GetUserId())
-	}
-	if len(names) != 7 || names[0] != "fan006" || names[6] != "fan000" {
-		t.Errorf("got the followers %v, expected fan006 to fan000", names)
-	}
-	before := network.calls.Load()
-	for _, err := range client.Each(t.Context(), c.Graph.ListFollowers, req, entries) {
-		if err != nil {
-			t.Fatal(err)
+		if got := req.GetPageToken(); got != "" {
+			t.Errorf("page_token of the caller's request: got %q, want it unchanged", got)
 		}
-		break
-	}
-	if n := network.calls.Load() - before; n != 1 {
-		t.Errorf("one entry needed %d calls, expected 1", n)
-	}
-	errs := 0
-	for _, err := range client.Each(t.Context(), c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "a b"}, entries) {
-		if errs++; client.Reason(err) != "INVALID_FIELD" {
-			t.Errorf("got the error %v, expected INVALID_FIELD", err)
+	})
+	t.Run("all entries", func(t *testing.T) {
+		var followers []string
+		for entry, err := range client.Each(t.Context(), c.Graph.ListFollowers, req, getEntries) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			followers = append(followers, entry.GetUserId())
 		}
-	}
-	if errs != 1 {
-		t.Errorf("got %d errors, expected the iteration to end after the first one", errs)
-	}
+		want := []string{"fan006", "fan005", "fan004", "fan003", "fan002", "fan001", "fan000"}
+		if !slices.Equal(followers, want) {
+			t.Errorf("followers: got %v, want %v", followers, want)
+		}
+	})
+	t.Run("one entry needs one call", func(t *testing.T) {
+		callsBefore := network.calls.Load()
+		for _, err := range client.Each(t.Context(), c.Graph.ListFollowers, req, getEntries) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if got := network.calls.Load() - callsBefore; got != 1 {
+			t.Errorf("calls for one entry: got %d, want 1", got)
+		}
+	})
+	t.Run("an error ends the iteration", func(t *testing.T) {
+		errorCount := 0
+		invalid := &skeinv1.ListFollowersRequest{UserId: "a b"}
+		for _, err := range client.Each(t.Context(), c.Graph.ListFollowers, invalid, getEntries) {
+			errorCount++
+			if got := client.Reason(err); got != "INVALID_FIELD" {
+				t.Errorf("got the reason %q (%v), want INVALID_FIELD", got, err)
+			}
+		}
+		if errorCount != 1 {
+			t.Errorf("got %d errors, want 1", errorCount)
+		}
+	})
 }
 
-// Publish retries a call whose answer was lost with the same event ids, so the log has each event
-// once.
+// TestLostAnswerDoesNotRepeatEvents checks that Publish retries a call whose answer was lost with
+// the same event ids, so the log has each event once. It does not retry a call that was rejected.
 func TestLostAnswerDoesNotRepeatEvents(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	c, network := dial(t, url, func(n int64) int64 {
-		if n <= 2 {
-			return 0
-		}
-		return -1
-	})
-	res := publishFans(t, c, 3)
-	if network.calls.Load() != 3 || fmt.Sprint(res.GetRepeatedIndexes()) != "[0 1 2]" {
-		t.Errorf("got %d calls and the repeats %v, expected 3 calls and [0 1 2]", network.calls.Load(), res.GetRepeatedIndexes())
+	c, network := dialCutting(t, url, cutFirstAnswers(2, 0))
+
+	// The third call is the first one with an answer. The service has the events since the first.
+	res := mustPublishFans(t, c, 3)
+	if got := network.calls.Load(); got != 3 {
+		t.Errorf("calls of Publish: got %d, want 3", got)
 	}
-	n := 0
+	if got, want := res.GetRepeatedIndexes(), []int32{0, 1, 2}; !slices.Equal(got, want) {
+		t.Errorf("repeated indexes: got %v, want %v", got, want)
+	}
+
+	eventCount := 0
 	for m, err := range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, client.StreamOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.GetEvent() != nil {
-			n++
+			eventCount++
 		}
 		if m.GetPosition() == res.GetPosition() {
 			break
 		}
 	}
-	if n != 3 {
-		t.Errorf("the log has %d events, expected 3", n)
+	if eventCount != 3 {
+		t.Errorf("events in the log: got %d, want 3", eventCount)
 	}
-	// A rejected call is not retried.
-	before := network.calls.Load()
+
+	callsBefore := network.calls.Load()
 	_, err := c.Publish(t.Context(), []*skeinv1.Event{follow("ann", "ann")}, client.PublishOptions{})
-	if client.Reason(err) != "SELF_RELATION" && client.Reason(err) != "INVALID_EVENT" || network.calls.Load() != before+1 {
-		t.Errorf("got %v after %d calls, expected a rejection after 1", err, network.calls.Load()-before)
+	if got := client.Reason(err); got != "SELF_RELATION" {
+		t.Errorf("Publish of a follow of oneself: got the reason %q (%v), want SELF_RELATION", got, err)
+	}
+	if got := network.calls.Load() - callsBefore; got != 1 {
+		t.Errorf("calls of a rejected Publish: got %d, want 1", got)
 	}
 }
 
 func TestBrokenWatchHasEachEventOnce(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	c, _ := dial(t, url, never)
-	at := publishFans(t, c, 40).GetPosition()
-	broken, network := dial(t, url, func(n int64) int64 {
-		if n < 5 {
-			return 500
-		}
-		return -1
-	})
-	seen := map[string]int{}
+	const fans = 40
+	c, _ := dialCutting(t, url, cutNothing)
+	lastPosition := mustPublishFans(t, c, fans).GetPosition()
+
+	// 500 bytes are some messages, but far from all.
+	broken, network := dialCutting(t, url, cutFirstAnswers(4, 500))
+	timesSeen := map[string]int{}
 	for m, err := range broken.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, client.StreamOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.GetEvent() != nil {
-			seen[m.GetEvent().GetUserFollowed().GetUserId()]++
+			timesSeen[m.GetEvent().GetUserFollowed().GetUserId()]++
 		}
-		if m.GetPosition() == at {
+		if m.GetPosition() == lastPosition {
 			break
 		}
 	}
-	if len(seen) != 40 || network.calls.Load() != 5 {
-		t.Errorf("got %d events after %d calls, expected 40 after 5", len(seen), network.calls.Load())
+
+	if got := network.calls.Load(); got != 5 {
+		t.Errorf("calls of Watch: got %d, want 5", got)
 	}
-	for user, n := range seen {
-		if n != 1 {
-			t.Errorf("the follow of %s came %d times, expected 1", user, n)
+	if len(timesSeen) != fans {
+		t.Errorf("followers in the events: got %d, want %d", len(timesSeen), fans)
+	}
+	for user, times := range timesSeen {
+		if times != 1 {
+			t.Errorf("the follow by %s came %d times, want once", user, times)
 		}
 	}
 }
 
 func TestBrokenScanHasEachFollowerAndEnds(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	c, _ := dial(t, url, never)
-	publishFans(t, c, 30)
-	broken, network := dial(t, url, func(n int64) int64 {
-		if n < 3 {
-			return 0
-		}
-		return -1
-	})
-	seen := map[string]int{}
+	const fans = 30
+	c, _ := dialCutting(t, url, cutNothing)
+	mustPublishFans(t, c, fans)
+
+	broken, network := dialCutting(t, url, cutFirstAnswers(2, 0))
+	followers := map[string]bool{}
 	req := &skeinv1.ScanFollowersRequest{Target: &skeinv1.ScanFollowersRequest_UserId{UserId: "star"}}
 	for m, err := range broken.ScanFollowers(t.Context(), req, client.StreamOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range m.GetEntries() {
-			seen[e.GetUserId()]++
+		for _, entry := range m.GetEntries() {
+			followers[entry.GetUserId()] = true
 		}
 	}
-	if len(seen) != 30 || network.calls.Load() != 3 || req.GetResumeToken() != "" {
-		t.Errorf("got %d followers after %d calls, expected 30 after 3 and a request that is unchanged", len(seen), network.calls.Load())
+
+	if len(followers) != fans {
+		t.Errorf("followers: got %d, want %d", len(followers), fans)
+	}
+	if got := network.calls.Load(); got != 3 {
+		t.Errorf("calls of ScanFollowers: got %d, want 3", got)
+	}
+	if got := req.GetResumeToken(); got != "" {
+		t.Errorf("resume_token of the caller's request: got %q, want it unchanged", got)
 	}
 }
 
+// readToError reads a stream to its end. It returns the number of messages, and the error with
+// which the stream has ended.
+func readToError[Message any](stream iter.Seq2[*Message, error]) (messages int, err error) {
+	for _, err = range stream {
+		if err == nil {
+			messages++
+		}
+	}
+	return messages, err
+}
+
 func TestStreamEndsWithTheError(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	c, network := dial(t, url, never)
-	var last error
+	c, network := dialCutting(t, url, cutNothing)
 
 	t.Run("of its context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		var last error
 		for _, last = range c.Watch(ctx, &skeinv1.WatchRequest{}, client.StreamOptions{}) {
 			cancel()
 		}
 		if !errors.Is(last, context.Canceled) {
-			t.Errorf("got %v, expected %v", last, context.Canceled)
+			t.Errorf("got the error %v, want %v", last, context.Canceled)
 		}
 	})
 	t.Run("that a retry would repeat", func(t *testing.T) {
-		for _, last = range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "x"}, client.StreamOptions{}) {
-			if client.Reason(last) != "INVALID_POSITION" {
-				t.Errorf("got %v, expected INVALID_POSITION", last)
-			}
+		messages, err := readToError(c.Watch(t.Context(), &skeinv1.WatchRequest{After: "x"}, client.StreamOptions{}))
+		if got := client.Reason(err); messages != 0 || got != "INVALID_POSITION" {
+			t.Errorf("got %d messages and the reason %q (%v), want 0 and INVALID_POSITION", messages, got, err)
 		}
 	})
 	t.Run("of a method that the service lacks", func(t *testing.T) {
-		for _, last = range c.WatchFeed(t.Context(), &skeinv1.WatchFeedRequest{ReaderId: "ann"}, client.StreamOptions{}) {
-			if connect.CodeOf(last) != connect.CodeUnimplemented {
-				t.Errorf("got %v, expected the code unimplemented", last)
-			}
+		messages, err := readToError(c.WatchFeed(t.Context(), &skeinv1.WatchFeedRequest{ReaderId: "ann"}, client.StreamOptions{}))
+		if messages != 0 || connect.CodeOf(err) != connect.CodeUnimplemented {
+			t.Errorf("got %d messages and the error %v, want 0 and the code unimplemented", messages, err)
 		}
 	})
 	t.Run("of its idle timeout, without a retry", func(t *testing.T) {
-		before := network.calls.Load()
+		callsBefore := network.calls.Load()
+		// The service sends a message only every 5 seconds. A negative RetryFor means no retry.
 		options := client.StreamOptions{IdleTimeout: time.Millisecond, RetryFor: -1}
-		for _, last = range c.Watch(t.Context(), &skeinv1.WatchRequest{}, options) {
-			if last == nil {
-				continue
-			}
-			if connect.CodeOf(last) != connect.CodeUnavailable || network.calls.Load() != before+1 {
-				t.Errorf("got %v after %d calls, expected the code unavailable after 1", last, network.calls.Load()-before)
-			}
+		_, err := readToError(c.Watch(t.Context(), &skeinv1.WatchRequest{}, options))
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("got the error %v, want the code unavailable", err)
+		}
+		if got := network.calls.Load() - callsBefore; got != 1 {
+			t.Errorf("calls of Watch: got %d, want 1", got)
 		}
 	})
 }

@@ -3,13 +3,16 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skein-feed/skein/events"
@@ -18,48 +21,76 @@ import (
 )
 
 func TestDialAcceptsOnlyHTTPURLs(t *testing.T) {
-	for url, ok := range map[string]bool{
-		"http://127.0.0.1:1": true, "https://skein.example/": true, "https://skein.example/api": true,
-		"": false, "127.0.0.1:7001": false, "nats://x": false, "http://": false, "http://a b": false,
-	} {
-		c, err := client.Dial(url, client.Options{})
-		if (err == nil) != ok || !ok && !errors.Is(err, client.ErrBaseURL) {
-			t.Errorf("%q: got the error %v, expected valid to be %t", url, err, ok)
-		}
-		if err == nil {
+	for _, url := range []string{"http://127.0.0.1:1", "https://skein.example/", "https://skein.example/api"} {
+		t.Run("valid: "+url, func(t *testing.T) {
+			c, err := client.Dial(url, client.Options{})
+			if err != nil {
+				t.Fatalf("Dial: got the error %v, want none", err)
+			}
 			c.Close()
-		}
+		})
+	}
+
+	for _, url := range []string{"", "127.0.0.1:7001", "nats://x", "http://", "http://a b"} {
+		t.Run("invalid: "+url, func(t *testing.T) {
+			c, err := client.Dial(url, client.Options{})
+			if !errors.Is(err, client.ErrBaseURL) {
+				t.Errorf("Dial: got the error %v, want %v", err, client.ErrBaseURL)
+			}
+			if err == nil {
+				c.Close()
+			}
+		})
 	}
 }
 
 func TestTokenIsSentWithEachCall(t *testing.T) {
-	for _, token := range []string{"", "skein_x"} {
-		var got []string
-		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header["Authorization"] }))
-		c, err := client.Dial(s.URL, client.Options{Token: token})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = c.Graph.ListBlocked(t.Context(), connect.NewRequest(&skeinv1.ListBlockedRequest{UserId: "ann"}))
-		c.Close()
-		s.Close()
-		if want := token != ""; want != (len(got) == 1) || want && got[0] != "Bearer "+token {
-			t.Errorf("token %q: got the Authorization %q", token, got)
-		}
+	for _, c := range []struct {
+		name, token string
+		want        []string // the values of the header Authorization
+	}{
+		{"no token", "", nil},
+		{"a token", "skein_x", []string{"Bearer skein_x"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			received := make(chan []string, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				received <- r.Header["Authorization"]
+			}))
+			defer server.Close()
+			dialed, err := client.Dial(server.URL, client.Options{Token: c.token})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dialed.Close()
+
+			// The call fails, because the server answers with an empty body that is no message.
+			_, err = dialed.Graph.ListBlocked(t.Context(), connect.NewRequest(&skeinv1.ListBlockedRequest{UserId: "ann"}))
+
+			select {
+			case got := <-received:
+				if !slices.Equal(got, c.want) {
+					t.Errorf("header Authorization: got %q, want %q", got, c.want)
+				}
+			default:
+				t.Errorf("the server received no call; ListBlocked returned %v", err)
+			}
+		})
 	}
 }
 
 func TestClientUsesEveryProtocol(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	own := &http.Client{Transport: &http.Transport{}}
-	defer own.CloseIdleConnections()
+	callersHTTP := &http.Client{Transport: &http.Transport{}}
+	defer callersHTTP.CloseIdleConnections()
+
 	for name, o := range map[string]client.Options{
-		"default": {},
-		"json":    {Connect: []connect.ClientOption{connect.WithProtoJSON()}},
-		"get":     {Connect: []connect.ClientOption{connect.WithHTTPGet()}},
-		"grpc":    {HTTP2: true, Connect: []connect.ClientOption{connect.WithGRPC()}},
-		"own":     {HTTP: own},
+		"default":                      {},
+		"JSON":                         {Connect: []connect.ClientOption{connect.WithProtoJSON()}},
+		"GET":                          {Connect: []connect.ClientOption{connect.WithHTTPGet()}},
+		"gRPC":                         {HTTP2: true, Connect: []connect.ClientOption{connect.WithGRPC()}},
+		"the caller's own HTTP client": {HTTP: callersHTTP},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := client.Dial(url+"/", o)
@@ -71,107 +102,132 @@ func TestClientUsesEveryProtocol(t *testing.T) {
 				Pairs: []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
 			}))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("CheckFollows: got the error %v, want none", err)
 			}
 		})
 	}
 }
 
+// mustAddDetail adds a detail to an error.
+func mustAddDetail(t *testing.T, err *connect.Error, m proto.Message) {
+	t.Helper()
+	detail, detailErr := connect.NewErrorDetail(m)
+	if detailErr != nil {
+		t.Fatal(detailErr)
+	}
+	err.AddDetail(detail)
+}
+
 func TestErrorDetailsOfTheServiceAreFound(t *testing.T) {
-	err := connect.NewError(connect.CodeUnavailable, errors.New("x"))
-	for _, m := range []*errdetails.ErrorInfo{{Domain: "skein", Reason: "NOT_CAUGHT_UP"}} {
-		d, derr := connect.NewErrorDetail(m)
-		if derr != nil {
-			t.Fatal(derr)
+	ofService := connect.NewError(connect.CodeUnavailable, errors.New("x"))
+	mustAddDetail(t, ofService, &errdetails.ErrorInfo{Domain: "skein", Reason: "NOT_CAUGHT_UP"})
+	if delay, ok := client.RetryDelay(ofService); ok {
+		t.Errorf("RetryDelay of an error without a delay: got %v, want none", delay)
+	}
+
+	mustAddDetail(t, ofService, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+	if delay, ok := client.RetryDelay(ofService); !ok || delay != time.Second {
+		t.Errorf("RetryDelay: got %v (found: %t), want 1s", delay, ok)
+	}
+	if got := client.Reason(ofService); got != "NOT_CAUGHT_UP" {
+		t.Errorf("Reason: got %q, want NOT_CAUGHT_UP", got)
+	}
+	if got := client.Violations(ofService); len(got) != 0 {
+		t.Errorf("Violations: got %v, want none", got)
+	}
+
+	// Reasons of other domains are not those of the service.
+	ofProxy := connect.NewError(connect.CodeUnknown, errors.New("x"))
+	mustAddDetail(t, ofProxy, &errdetails.ErrorInfo{Domain: "other", Reason: "R"})
+	for _, err := range []error{ofProxy, context.Canceled, nil} {
+		if got := client.Reason(err); got != "" {
+			t.Errorf("Reason(%v): got %q, want none, because the error does not come from the service", err, got)
 		}
-		err.AddDetail(d)
-	}
-	if _, ok := client.RetryDelay(err); ok {
-		t.Error("got a delay, although the error names none")
-	}
-	d, derr := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
-	if derr != nil {
-		t.Fatal(derr)
-	}
-	err.AddDetail(d)
-	if delay, ok := client.RetryDelay(err); !ok || delay != time.Second {
-		t.Errorf("got the delay %v (found: %t), expected 1 s", delay, ok)
-	}
-	if client.Reason(err) != "NOT_CAUGHT_UP" || len(client.Violations(err)) != 0 {
-		t.Errorf("got the reason %q and the violations %v, expected NOT_CAUGHT_UP and none", client.Reason(err), client.Violations(err))
-	}
-	foreign := connect.NewError(connect.CodeUnknown, errors.New("x"))
-	if d, derr = connect.NewErrorDetail(&errdetails.ErrorInfo{Domain: "other", Reason: "R"}); derr != nil {
-		t.Fatal(derr)
-	}
-	foreign.AddDetail(d)
-	if client.Reason(foreign) != "" || client.Reason(context.Canceled) != "" || client.Reason(nil) != "" {
-		t.Error("got a reason for an error that does not come from the service")
 	}
 }
 
-// A session sends its latest position with each read, unless the request has an at_least of its
-// own. It leaves the request of the caller unchanged.
+// TestSessionReadsItsOwnWrites checks that a session sends its latest position with each read,
+// unless the request has an at_least of its own. It leaves the request of the caller unchanged.
 func TestSessionReadsItsOwnWrites(t *testing.T) {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
-	s := new(client.Session)
-	c, err := client.Dial(url, client.Options{Connect: []connect.ClientOption{connect.WithInterceptors(s)}})
+	session := new(client.Session)
+	c, err := client.Dial(url, client.Options{Connect: []connect.ClientOption{connect.WithInterceptors(session)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
+	// A read that did not wait for the write before it would miss that write now and then, so the
+	// test repeats both.
+	const writes = 100
 	list := &skeinv1.ListFollowersRequest{UserId: "star"}
-	for i := range 100 {
-		event := follow("fan"+string(rune('A'+i%26))+string(rune('a'+i/26)), "star")
-		if _, err := c.Events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{event}})); err != nil {
+	for i := range writes {
+		publish := &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow(fmt.Sprint("fan", i), "star")}}
+		if _, err := c.Events.Publish(t.Context(), connect.NewRequest(publish)); err != nil {
 			t.Fatal(err)
 		}
 		res, err := c.Graph.ListFollowers(t.Context(), connect.NewRequest(list))
-		if err != nil || res.Msg.GetTotalSize() != uint32(i+1) {
-			t.Fatalf("after write %d: got %d followers, %v; expected one per write", i, res.Msg.GetTotalSize(), err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if list.GetAtLeast() != "" {
-			t.Fatal("the request of the caller was changed")
+		if got, want := res.Msg.GetTotalSize(), uint32(i+1); got != want {
+			t.Fatalf("ListFollowers after %d writes: got %d followers, want %d", i+1, got, want)
+		}
+		if got := list.GetAtLeast(); got != "" {
+			t.Fatalf("at_least of the caller's request: got %q, want it unchanged", got)
 		}
 	}
+
+	// Streams are reads, too.
 	scan, err := c.Graph.ScanFollowers(t.Context(), connect.NewRequest(&skeinv1.ScanFollowersRequest{
 		Target: &skeinv1.ScanFollowersRequest_UserId{UserId: "star"},
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	followers := 0
 	for scan.Receive() {
-		n += len(scan.Msg().GetEntries())
+		followers += len(scan.Msg().GetEntries())
 	}
-	if err := errors.Join(scan.Err(), scan.Close()); err != nil || n != 100 {
-		t.Errorf("the scan has %d followers, %v; expected 100", n, err)
+	if err := errors.Join(scan.Err(), scan.Close()); err != nil {
+		t.Errorf("ScanFollowers: got the error %v, want none", err)
 	}
+	if followers != writes {
+		t.Errorf("ScanFollowers: got %d followers, want %d", followers, writes)
+	}
+
+	// The service refuses the caller's at_least, so the session has not replaced it.
 	list.AtLeast = "mine"
 	_, err = c.Graph.ListFollowers(t.Context(), connect.NewRequest(list))
-	if client.Reason(err) != "INVALID_POSITION" || list.GetAtLeast() != "mine" {
-		t.Errorf("got %v and at_least %q, expected INVALID_POSITION for \"mine\"", err, list.GetAtLeast())
+	if got := client.Reason(err); got != "INVALID_POSITION" {
+		t.Errorf("ListFollowers with at_least \"mine\": got the reason %q (%v), want INVALID_POSITION", got, err)
+	}
+	if got := list.GetAtLeast(); got != "mine" {
+		t.Errorf("at_least of the caller's request: got %q, want \"mine\"", got)
 	}
 }
 
 func TestSessionRemembersTheLatestPosition(t *testing.T) {
-	var s client.Session
-	at := func(epoch uint32, seq uint64) string {
+	positionAt := func(epoch uint32, seq uint64) string {
 		return events.Position{Log: [4]byte{1}, Epoch: epoch, Seq: seq}.String()
 	}
+
+	// The steps follow each other in one session.
+	var session client.Session
 	for _, step := range []struct{ position, want string }{
 		{"", ""},
 		{"garbage", ""},
-		{at(1, 5), at(1, 5)},
-		{at(1, 4), at(1, 5)},
-		{at(1, 6), at(1, 6)},
-		{"", at(1, 6)},
-		{at(2, 6), at(2, 6)},
-		{at(1, 7), at(2, 6)},
+		{positionAt(1, 5), positionAt(1, 5)},
+		{positionAt(1, 4), positionAt(1, 5)},
+		{positionAt(1, 6), positionAt(1, 6)},
+		{"", positionAt(1, 6)},
+		{positionAt(2, 6), positionAt(2, 6)},
+		{positionAt(1, 7), positionAt(2, 6)},
 	} {
-		if s.Remember(step.position); s.Position() != step.want {
-			t.Errorf("after %q: got the position %q, expected %q", step.position, s.Position(), step.want)
+		session.Remember(step.position)
+		if got := session.Position(); got != step.want {
+			t.Errorf("position after Remember(%q): got %q, want %q", step.position, got, step.want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
+// follow returns the event that a follower follows a user.
 func follow(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
 		UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user},
@@ -18,7 +19,7 @@ func follow(follower, user string) *skeinv1.Event {
 
 // Publish facts, then ask about them with the position that Publish returned.
 func Example() {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
 	ctx := context.Background()
 
@@ -28,6 +29,7 @@ func Example() {
 		return
 	}
 	defer c.Close()
+
 	published, err := c.Events.Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{follow("ann", "bob"), follow("cid", "bob")},
 	}))
@@ -35,6 +37,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+
 	followers, err := c.Graph.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{
 		UserId: "bob", AtLeast: published.Msg.GetPosition(),
 	}))
@@ -42,6 +45,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+
 	for _, e := range followers.Msg.GetEntries() {
 		fmt.Println(e.GetUserId(), e.GetKind())
 	}
@@ -50,9 +54,9 @@ func Example() {
 	// ann FOLLOW_KIND_EXPLICIT
 }
 
-// With a session, every read sees what was written before it, without a word about positions.
+// With a session, every read sees what was written before it. The caller handles no positions.
 func ExampleSession() {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
 	ctx := context.Background()
 
@@ -65,6 +69,7 @@ func ExampleSession() {
 		return
 	}
 	defer c.Close()
+
 	for i := range 3 {
 		_, err := c.Events.Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
 			Events: []*skeinv1.Event{follow(fmt.Sprint("fan", i), "bob")},
@@ -73,6 +78,7 @@ func ExampleSession() {
 			fmt.Println(err)
 			return
 		}
+
 		counts, err := c.Graph.BatchGetFollowCounts(ctx, connect.NewRequest(&skeinv1.BatchGetFollowCountsRequest{
 			UserIds: []string{"bob"},
 		}))
@@ -90,7 +96,7 @@ func ExampleSession() {
 
 // Errors carry a reason for programs, and the fields at fault.
 func ExampleReason() {
-	url, stop := service()
+	url, stop := startService()
 	defer stop()
 
 	c, err := client.Dial(url, client.Options{})
@@ -99,6 +105,7 @@ func ExampleReason() {
 		return
 	}
 	defer c.Close()
+
 	_, err = c.Events.Publish(context.Background(), connect.NewRequest(&skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{follow("ann", "bob"), follow("ann", "ann")},
 	}))

@@ -21,11 +21,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// service runs a whole service in a temporary directory and returns its URL and what stops it.
-func service() (url string, stop func()) {
+// startService starts a service with the graph projection in a temporary directory. It returns the
+// URL of the service, and a function that stops the service and removes the directory. It takes no
+// testing.T, because examples call it too. An error ends the process.
+func startService() (url string, stop func()) {
 	dir, err := os.MkdirTemp("", "skein-client")
 	must(err)
 	ctx, cancel := context.WithCancel(context.Background())
+
 	log, err := eventlog.Open(ctx, eventlog.Config{Ephemeral: true, MaxBytes: 1 << 30})
 	must(err)
 	publisher, err := log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true})
@@ -39,12 +42,14 @@ func service() (url string, stop func()) {
 	must(err)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	must(err)
-	hubEnded, folded, served := make(chan error), make(chan error), make(chan error)
-	folding, endFold := context.WithCancel(ctx)
-	serving, endServe := context.WithCancel(ctx)
+
+	hubEnded := make(chan error)
 	go func() { hubEnded <- hub.Run(ctx) }()
+
+	foldContext, stopFold := context.WithCancel(ctx)
+	foldEnded := make(chan error)
 	go func() {
-		folded <- projection.Run(folding, func(from events.Cursor) (store.Subscription, error) {
+		foldEnded <- projection.Run(foldContext, func(from events.Cursor) (store.Subscription, error) {
 			if from == (events.Cursor{}) {
 				from = log.Start()
 			}
@@ -52,18 +57,26 @@ func service() (url string, stop func()) {
 			return subscription{sub, hub}, err
 		})
 	}()
-	go func() { served <- server.Run(serving, listener) }()
-	return "http://" + listener.Addr().String(), func() {
-		endServe()
-		must(<-served)
+
+	serverContext, stopServer := context.WithCancel(ctx)
+	serverEnded := make(chan error)
+	go func() { serverEnded <- server.Run(serverContext, listener) }()
+
+	// Each part is stopped before the parts that it uses: the server uses all others, the publisher
+	// and the fold use the hub and the log.
+	stop = func() {
+		stopServer()
+		must(<-serverEnded)
 		must(publisher.Close(context.Background()))
-		endFold()
-		must(<-folded)
+		stopFold()
+		must(<-foldEnded)
 		cancel()
 		must(errors.Join(<-hubEnded, projection.Close(), log.Close(context.Background()), os.RemoveAll(dir)))
 	}
+	return "http://" + listener.Addr().String(), stop
 }
 
+// subscription adds to a subscription the head of the log, which a projection asks for.
 type subscription struct {
 	*eventlog.Subscription
 	hub *eventlog.Hub
@@ -71,6 +84,7 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
+// must ends the process if there is an error.
 func must(err error) {
 	if err != nil {
 		slog.Error("the service for the test", "error", err)
