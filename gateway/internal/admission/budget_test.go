@@ -12,101 +12,140 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// A refusal names the limit that was exceeded, its value, and the flag that sets it.
-func TestRefusalsNameTheLimit(t *testing.T) {
-	b := NewBudget(Class{Name: "plates", Limit: 5, CallerLimit: 3, Flag: "--plates"})
-	mustTake(t, b, "ann", 3)
-	for _, c := range []struct{ name, caller, want string }{
-		{"of a caller", "ann", "one caller may have 3 plates at a time (set by --plates); nothing was done"},
-		{"of all callers", "bob", "the service allows 5 plates at a time (set by --plates), and others have taken them; nothing was done"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := int64(1)
-			if c.caller == "bob" {
-				n = 3
-			}
-			f := b.Take(c.caller, n)
-			if f == nil {
-				t.Fatal("expected a refusal")
-			}
-			if diff := cmp.Diff(c.want, f.Text); diff != "" {
-				t.Error(diff)
-			}
-			if b.Used() != 3 {
-				t.Errorf("expected 3 to be held after a refusal, got %d", b.Used())
-			}
-		})
-	}
-	b.Release("ann", 3)
-	mustTake(t, b, "bob", 3)
-	if got := [...]int64{b.Used(), int64(b.Refused()), b.Peak()}; got != [...]int64{3, 2, 3} {
-		t.Errorf("expected 3 held, 2 refusals and at most 3 at a time, got %v", got)
-	}
-}
-
+// mustTake takes n for a caller, and stops the test if the budget refuses.
 func mustTake(t *testing.T, b *Budget, caller string, n int64) {
 	t.Helper()
 	if f := b.Take(caller, n); f != nil {
-		t.Fatal(f)
+		t.Fatalf("Take(%q, %d): got the refusal %v, want none", caller, n, f)
 	}
 }
 
-// A caller who waits gets a place that was given back, or an error: at once if the queue is full,
-// when the patience of the class ends, or when the call itself ends.
+// TestRefusalsNameTheLimit checks that a refusal names the limit that was exceeded, its value, and
+// the flag that sets it. A refusal takes nothing of the budget.
+func TestRefusalsNameTheLimit(t *testing.T) {
+	b := NewBudget(Class{Name: "plates", Limit: 5, CallerLimit: 3, Flag: "--plates"})
+	mustTake(t, b, "ann", 3)
+
+	for _, c := range []struct {
+		name   string
+		caller string
+		n      int64
+		want   string
+	}{
+		{"of a caller", "ann", 1, "one caller may have 3 plates at a time (set by --plates); nothing was done"},
+		{"of all callers", "bob", 3, "the service allows 5 plates at a time (set by --plates), and others have taken them; nothing was done"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := b.Take(c.caller, c.n)
+			if f == nil {
+				t.Fatalf("Take(%q, %d): got no refusal, want one", c.caller, c.n)
+			}
+			if diff := cmp.Diff(c.want, f.Text); diff != "" {
+				t.Errorf("text of the refusal (-want +got):\n%s", diff)
+			}
+			if got := b.Used(); got != 3 {
+				t.Errorf("plates that are held after the refusal: got %d, want 3", got)
+			}
+		})
+	}
+
+	// What ann gives back, bob can take.
+	b.Release("ann", 3)
+	mustTake(t, b, "bob", 3)
+	if got := b.Used(); got != 3 {
+		t.Errorf("plates that are held: got %d, want 3", got)
+	}
+	if got := b.Refused(); got != 2 {
+		t.Errorf("refusals: got %d, want 2", got)
+	}
+	if got := b.Peak(); got != 3 {
+		t.Errorf("plates that were held at a time: got at most %d, want 3", got)
+	}
+}
+
+// TestWaitEndsWithAPlaceOrAnError checks that a caller who waits gets a place that was given back,
+// or an error: at once if the queue is full, when the patience of the class ends, or when the call
+// itself ends.
 func TestWaitEndsWithAPlaceOrAnError(t *testing.T) {
-	errGone := errors.New("the client is gone")
+	errCallEnded := errors.New("the client is gone")
+	isNil := func(err error) bool { return err == nil }
+	isCallEnded := func(err error) bool { return errors.Is(err, errCallEnded) }
 	isRefusal := func(err error) bool {
 		_, ok := errors.AsType[*apierror.Failure](err)
 		return ok
 	}
+
 	for _, c := range []struct {
 		name string
-		// end is what happens while a caller waits.
-		end     func(b *Budget, cancel context.CancelCauseFunc)
-		ended   func(error) bool
-		refused uint64
+		// endWait is what happens while a caller waits. cancel ends the call of that caller.
+		endWait func(t *testing.T, b *Budget, cancel context.CancelCauseFunc)
+		// isWanted reports whether the wait ends with the expected error.
+		isWanted     func(error) bool
+		wantRefusals uint64
 	}{
-		{"a place is given back", func(b *Budget, _ context.CancelCauseFunc) { b.Done() }, func(err error) bool { return err == nil }, 0},
-		{"the patience ends", func(*Budget, context.CancelCauseFunc) { <-time.After(time.Second) }, isRefusal, 1},
 		{
-			"the call ends", func(_ *Budget, cancel context.CancelCauseFunc) { cancel(errGone) },
-			func(err error) bool { return errors.Is(err, errGone) }, 0,
+			"a place is given back",
+			func(_ *testing.T, b *Budget, _ context.CancelCauseFunc) { b.Done() },
+			isNil, 0,
+		},
+		{
+			"the patience ends",
+			func(*testing.T, *Budget, context.CancelCauseFunc) { <-time.After(time.Second) }, // by the clock of synctest
+			isRefusal, 1,
+		},
+		{
+			"the call ends",
+			func(_ *testing.T, _ *Budget, cancel context.CancelCauseFunc) { cancel(errCallEnded) },
+			isCallEnded, 0,
 		},
 		{
 			"too many wait",
-			func(b *Budget, _ context.CancelCauseFunc) {
-				if err := b.Wait(context.Background()); !isRefusal(err) {
-					panic(err)
+			func(t *testing.T, b *Budget, _ context.CancelCauseFunc) {
+				// The queue is full, so this caller is refused at once. The one in the queue still
+				// gets the place.
+				if err := b.Wait(t.Context()); !isRefusal(err) {
+					t.Errorf("Wait while the queue is full: got %v, want a refusal", err)
 				}
 				b.Done()
 			},
-			func(err error) bool { return err == nil }, 1,
+			isNil, 1,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				// One caller holds the only place, and another one waits in the queue.
 				b := NewBudget(Class{Name: "plates", Limit: 1, Queue: 1, MaxWait: time.Second})
 				if err := b.Wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				waited := make(chan error, 1)
-				go func() { waited <- b.Wait(ctx) }()
+				waitEnded := make(chan error, 1)
+				go func() { waitEnded <- b.Wait(ctx) }()
 				synctest.Wait()
-				if b.Waiting() != 1 {
-					t.Fatalf("expected 1 caller to wait, got %d", b.Waiting())
+				if got := b.Waiting(); got != 1 {
+					t.Fatalf("callers that wait: got %d, want 1", got)
 				}
-				c.end(b, cancel)
-				err := <-waited
-				if !c.ended(err) {
-					t.Errorf("the wait ended with %v", err)
+
+				c.endWait(t, b, cancel)
+				err := <-waitEnded
+				if !c.isWanted(err) {
+					t.Errorf("the wait ended with the error %v, want another result", err)
 				}
-				if err == nil || b.Used() == 1 {
-					b.Done()
+
+				// Exactly one of the two callers holds the place now, and gives it back.
+				if got := b.Used(); got != 1 {
+					t.Errorf("places that are held after the wait: got %d, want 1", got)
 				}
-				if got := [...]int64{b.Used(), b.Waiting(), int64(b.Refused())}; got != [...]int64{0, 0, int64(c.refused)} {
-					t.Errorf("expected nothing held, nobody waiting and %d refusals, got %v", c.refused, got)
+				b.Done()
+				if got := b.Used(); got != 0 {
+					t.Errorf("places that are held in the end: got %d, want 0", got)
+				}
+				if got := b.Waiting(); got != 0 {
+					t.Errorf("callers that wait in the end: got %d, want 0", got)
+				}
+				if got := b.Refused(); got != c.wantRefusals {
+					t.Errorf("refusals: got %d, want %d", got, c.wantRefusals)
 				}
 			})
 		})

@@ -8,62 +8,78 @@ import (
 	"time"
 )
 
-// While waits stay above the limit, a growing share of the calls is refused, but never all of them.
-// When the waits are below the limit again, the share falls to nothing.
+// TestLongWaitsRefuseCalls checks that a growing share of the calls is refused while waits stay
+// above the limit, but never all of them. When the waits are below the limit again, the share falls
+// to nothing.
 func TestLongWaitsRefuseCalls(t *testing.T) {
-	p := NewLoadShedder(100 * time.Millisecond)
-	b := NewBudget(Class{Name: "reads", Limit: 1, Shedder: p})
-	refused := func() (n int) {
+	shedder := NewLoadShedder(100 * time.Millisecond)
+	b := NewBudget(Class{Name: "reads", Limit: 1, Shedder: shedder})
+	// countRefusals makes 1000 calls, one after the other, so that only the shedder refuses them.
+	countRefusals := func() (refusals int) {
 		for range 1000 {
 			if b.Take("", 1) != nil {
-				n++
+				refusals++
 			} else {
 				b.Release("", 1)
 			}
 		}
-		return n
+		return refusals
 	}
-	p.Observe(p.limit)
+
+	// A wait of exactly the limit is not above it, and a few long waits in a row are ignored. The
+	// short wait between them makes the count start again.
+	shedder.Observe(shedder.limit)
 	for range ignoredWaits {
-		p.Observe(time.Hour)
+		shedder.Observe(time.Hour)
 	}
-	p.Observe(0)
+	shedder.Observe(0)
 	for range ignoredWaits {
-		p.Observe(time.Hour)
+		shedder.Observe(time.Hour)
 	}
-	if n := refused(); n > 0 {
-		t.Errorf("%d of 1000 calls were refused without need", n)
+	if got := countRefusals(); got != 0 {
+		t.Errorf("refused calls without overload: got %d of 1000, want 0", got)
 	}
-	last := 0.0
+
+	// Each further wait above the limit raises the share.
+	lastPart := 0.0
 	for i := range 5 {
-		p.Observe(p.limit + 1)
-		if p.RefusedPart() <= last {
-			t.Fatalf("period %d above the limit: a part of %v is refused, %v before", i, p.RefusedPart(), last)
+		shedder.Observe(shedder.limit + 1)
+		part := shedder.RefusedPart()
+		if part <= lastPart {
+			t.Fatalf("refused share after %d waits above the limit: got %v, want more than %v", i+1, part, lastPart)
 		}
-		last = p.RefusedPart()
+		lastPart = part
 	}
-	if n := refused(); math.Abs(float64(n)/1000-last) > 0.1 {
-		t.Errorf("%d of 1000 calls were refused, should be a part of %v", n, last)
+	refusals := countRefusals()
+	if got := float64(refusals) / 1000; math.Abs(got-lastPart) > 0.1 {
+		t.Errorf("refused share of 1000 calls: got %v, want %v within 0.1", got, lastPart)
 	}
-	if got := b.Refused(); got == 0 || got > 1000 {
-		t.Errorf("expected the refusals to be counted, got %d", got)
+	if got := b.Refused(); got != uint64(refusals) {
+		t.Errorf("refusals that the budget has counted: got %d, want %d", got, refusals)
 	}
+
+	// The share has a limit.
 	for range 100 {
-		p.Observe(time.Second)
+		shedder.Observe(time.Second)
 	}
-	if p.RefusedPart() != maxRefusedPart {
-		t.Errorf("a part of %v is refused in the end, not %v", p.RefusedPart(), maxRefusedPart)
+	if got := shedder.RefusedPart(); got != maxRefusedPart {
+		t.Errorf("refused share after many waits above the limit: got %v, want %v", got, maxRefusedPart)
 	}
+
+	// Short waits lower the share within seconds.
 	periods := 0
-	for ; p.RefusedPart() > 0; periods++ {
-		p.Observe(0)
+	for shedder.RefusedPart() > 0 {
+		shedder.Observe(0)
+		periods++
 	}
-	if calm := time.Duration(periods) * observePeriod; calm > 10*time.Second || calm < time.Second {
-		t.Errorf("%v after the load nothing is refused", calm)
+	took := time.Duration(periods) * observePeriod
+	if took < time.Second || took > 10*time.Second {
+		t.Errorf("time after the overload until nothing is refused: got %v, want 1s to 10s", took)
 	}
 }
 
-// The quantile is that of the bucket in which 99 of 100 new counts end.
+// TestQuantileIgnoresOldCounts checks that the quantile is that of the bucket in which 99 of 100
+// new counts end.
 func TestQuantileIgnoresOldCounts(t *testing.T) {
 	buckets := []float64{math.Inf(-1), 0.001, 0.01, 0.1, math.Inf(1)}
 	for _, c := range []struct {
@@ -80,20 +96,25 @@ func TestQuantileIgnoresOldCounts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := &metrics.Float64Histogram{Buckets: buckets, Counts: c.after}
 			if got := quantileSince(h, c.before); got != c.want {
-				t.Errorf("expected %v, got %v", c.want, got)
+				t.Errorf("quantileSince: got %v, want %v", got, c.want)
 			}
 		})
 	}
 }
 
-// The runtime has the metric, and goroutines that were ready to run appear in it.
+// TestRuntimeReportsWaits checks that the Go runtime has the metric, and that goroutines that were
+// ready to run appear in it.
 func TestRuntimeReportsWaits(t *testing.T) {
-	var r waitReader
-	if r.next(); len(r.before) == 0 {
-		t.Fatalf("the runtime has no histogram %s", schedulerWaits)
+	var waits waitReader
+	waits.next()
+	if len(waits.before) == 0 {
+		t.Fatalf("the runtime has no histogram %s, want one", schedulerWaits)
 	}
+
+	// 1000 goroutines that become ready at the same time wait for a processor. The test ends when
+	// the metric shows that, and hangs if it never does.
 	ran := make(chan struct{})
-	for r.next() == 0 {
+	for waits.next() == 0 {
 		for range 1000 {
 			go func() { ran <- struct{}{} }()
 		}
@@ -103,16 +124,20 @@ func TestRuntimeReportsWaits(t *testing.T) {
 	}
 }
 
-// Waits below the limit lower the refused share to nothing, and the end of the context ends Run.
+// TestRunObservesUntilItsContextEnds checks that Run observes waits, so that the refused share
+// falls to nothing without load, and that the end of the context ends Run.
 func TestRunObservesUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		NewLoadShedder(-1).Run(t.Context()) // returns at once
-		p := NewLoadShedder(time.Hour)
-		p.refusedPart.Store(math.Float64bits(0.5))
-		go p.Run(t.Context())          // synctest waits for its end
-		<-time.After(20 * time.Second) // of synctest
-		if p.RefusedPart() != 0 {
-			t.Errorf("expected Run to observe that nothing waits, got a refused part of %v", p.RefusedPart())
+		// Without a limit there is nothing to observe, so Run returns at once.
+		NewLoadShedder(-1).Run(t.Context())
+
+		// No wait is as long as the limit of an hour.
+		shedder := NewLoadShedder(time.Hour)
+		shedder.refusedPart.Store(math.Float64bits(0.5))
+		go shedder.Run(t.Context())    // synctest waits until Run has returned
+		<-time.After(20 * time.Second) // by the clock of synctest
+		if got := shedder.RefusedPart(); got != 0 {
+			t.Errorf("refused share after 20s without load: got %v, want 0", got)
 		}
 	})
 }

@@ -6,12 +6,16 @@ import (
 )
 
 func TestInvalidNamesTheFirstFieldAndCountsTheOthers(t *testing.T) {
-	var many []Violation
+	var violations []Violation
 	for i := range 100 {
-		many = append(many, InvalidField(fmt.Sprintf("f[%d]", i), "is bad"))
+		violations = append(violations, InvalidField(fmt.Sprintf("f[%d]", i), "is bad"))
 	}
-	f := Invalid(many...)
-	if f.Error() != "f[0] is bad (and 99 more)" || len(f.Fields) != MaxViolations {
-		t.Errorf("got %q with %d fields, expected f[0] and 99 more, with %d fields", f, len(f.Fields), MaxViolations)
+
+	f := Invalid(violations...)
+	if got, want := f.Error(), "f[0] is bad (and 99 more)"; got != want {
+		t.Errorf("text: got %q, want %q", got, want)
+	}
+	if got := len(f.Fields); got != MaxViolations {
+		t.Errorf("fields: got %d, want %d", got, MaxViolations)
 	}
 }
