@@ -8,47 +8,60 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// Whatever cutLead accepts, it reads again from what appendLead writes for it.
+// maxUvarint is the longest encoding of a number: ten bytes with the value 2^64-1.
+var maxUvarint = []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}
+
+// FuzzAhead checks that cutLead reads again what it has accepted, from what appendLead writes for
+// it. Its inputs in .ci/fuzz-corpus.tar.gz are stored under this name.
 func FuzzAhead(f *testing.F) {
 	f.Add([]byte{}, uint64(0))
 	f.Add((&seenFilter{containedSeq: 300}).appendLead(nil, events.Position{Seq: 7}), uint64(7))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, uint64(1)<<63)
-	f.Fuzz(func(t *testing.T, cursor []byte, position uint64) {
-		at := events.Position{Seq: position}
-		seq, rest, ok := cutLead(cursor, at)
+	f.Add(maxUvarint, uint64(1)<<63)
+	f.Fuzz(func(t *testing.T, cursor []byte, positionSeq uint64) {
+		position := events.Position{Seq: positionSeq}
+		seq, rest, ok := cutLead(cursor, position)
 		if !ok {
 			return
 		}
-		if seq < position {
-			t.Errorf("%x at %d demands the sequence %d, expected at least %d", cursor, position, seq, position)
+		if seq < positionSeq {
+			t.Errorf("cutLead(%x) at %d: got the sequence %d, want at least that of the position", cursor, positionSeq, seq)
 		}
-		encoded := (&seenFilter{containedSeq: seq}).appendLead(nil, at)
-		seqAgain, restAgain, ok := cutLead(append(encoded, rest...), at)
+
+		encoded := (&seenFilter{containedSeq: seq}).appendLead(nil, position)
+		seqAgain, restAgain, ok := cutLead(append(encoded, rest...), position)
 		if !ok || seqAgain != seq || !bytes.Equal(restAgain, rest) {
-			t.Errorf("%x at %d: encoded again, it is %d and %x (valid: %t), expected %d and %x", cursor, position, seqAgain, restAgain, ok, seq, rest)
+			t.Errorf("cutLead(%x) at %d, encoded and read again: got %d and %x (valid: %t), want %d and %x",
+				cursor, positionSeq, seqAgain, restAgain, ok, seq, rest)
 		}
 	})
 }
 
-// Whatever splitCursors accepts, it reads again from what appendCursors writes for it.
+// FuzzFeedCursors checks that splitCursors reads again what it has accepted, from what
+// appendCursors writes for it.
 func FuzzFeedCursors(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(appendCursors(nil, nil, inbox.PageCursor("after")))
 	f.Add(appendCursors(nil, inbox.PageCursor("lower end"), inbox.PageCursor("after")))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		lowerEnd, after, ok := splitCursors(b)
+	f.Add(maxUvarint)
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		lowerEnd, after, ok := splitCursors(encoded)
 		if !ok {
 			return
 		}
-		lowerEnd2, after2, ok := splitCursors(appendCursors(nil, lowerEnd, after))
-		if !ok || string(lowerEnd) != string(lowerEnd2) || string(after) != string(after2) {
-			t.Errorf("%x: encoded again, it is %x and %x (valid: %t), expected %x and %x", b, lowerEnd2, after2, ok, lowerEnd, after)
+
+		lowerEndAgain, afterAgain, ok := splitCursors(appendCursors(nil, lowerEnd, after))
+		if !ok || !bytes.Equal(lowerEndAgain, lowerEnd) || !bytes.Equal(afterAgain, after) {
+			t.Errorf("splitCursors(%x), encoded and read again: got %x and %x (valid: %t), want %x and %x",
+				encoded, lowerEndAgain, afterAgain, ok, lowerEnd, after)
 		}
-		// nil means that there is no lower end; after is never nil, because that would mean the
-		// first page.
-		if (lowerEnd == nil) != (lowerEnd2 == nil) || after2 == nil {
-			t.Errorf("%x: encoded again, the lower end is %#v (expected %#v) and after is %#v (expected not nil)", b, lowerEnd2, lowerEnd, after2)
+
+		// A nil lower end means that there is none, which differs from an empty one. A nil after
+		// would mean the first page.
+		if (lowerEndAgain == nil) != (lowerEnd == nil) {
+			t.Errorf("splitCursors(%x), encoded and read again: got the lower end %#v, want %#v", encoded, lowerEndAgain, lowerEnd)
+		}
+		if after == nil || afterAgain == nil {
+			t.Errorf("splitCursors(%x): got nil for after (%#v), or for after read again (%#v), want neither", encoded, after, afterAgain)
 		}
 	})
 }

@@ -9,15 +9,22 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Errors of the inbox that are not the fault of the client are not reported as an invalid token.
+// TestOnlyTokenErrorsBlameTheToken checks that errors of the inbox that are not the fault of the
+// client are not reported as an invalid token.
 func TestOnlyTokenErrorsBlameTheToken(t *testing.T) {
-	d := Demand{Field: "page_token", Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
-	for err, reason := range map[error]skeinv1.Reason{
-		inbox.ErrPageCursor: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN, inbox.ErrExpired: skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN,
-		errors.New("a row that cannot be"): skeinv1.Reason_REASON_UNSPECIFIED,
+	demand := Demand{Field: "page_token", Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
+	for name, c := range map[string]struct {
+		err  error
+		want skeinv1.Reason
+	}{
+		"an invalid token": {inbox.ErrPageCursor, skeinv1.Reason_REASON_INVALID_PAGE_TOKEN},
+		"an expired token": {inbox.ErrExpired, skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN},
+		"a row is damaged": {errors.New("a row that cannot be"), skeinv1.Reason_REASON_UNSPECIFIED},
 	} {
-		if got := apierror.Of(d.TokenError(err)).Reason; got != reason {
-			t.Errorf("%v: got the reason %s, expected %s", err, got, reason)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := apierror.Of(demand.TokenError(c.err)).Reason; got != c.want {
+				t.Errorf("reason of TokenError(%v): got %s, want %s", c.err, got, c.want)
+			}
+		})
 	}
 }
