@@ -15,36 +15,42 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// TestSilentConnectionsAreClosed demands that a connection on which requests arrive too slowly, or
+// TestSilentConnectionsAreClosed checks that a connection on which requests arrive too slowly, or
 // not at all, is closed in time, and so is a connection whose client does not read its answers.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	request := http1test.Request(http1test.MethodPath, "", "abc")
 	for name, c := range map[string]struct {
 		sent string
-		// answers is how many the client reads.
-		answers  int
-		min, max time.Duration
+		// answers is how many answers the client reads.
+		answers int
+		// stopsReading says that the client reads nothing after those answers.
+		stopsReading bool
+		// minTime and maxTime limit the time until the connection is closed. The loop may set
+		// deadlines a second early, and net/http starts its own when it gets the connection.
+		minTime, maxTime time.Duration
 	}{
-		"nothing":               {"", 0, 10 * time.Second, 10 * time.Second},
-		"half a head":           {request[:70], 0, 10 * time.Second, 10 * time.Second},
-		"half a body":           {request[:len(request)-1], 0, 30 * time.Second, 31 * time.Second},
-		"no further request":    {request, 1, 119 * time.Second, 2 * time.Minute},
-		"half a further head":   {request + request[:70], 1, 10 * time.Second, 10 * time.Second},
-		"an answer not taken":   {request, 0, 29 * time.Second, 31 * time.Second},
-		"not for the loop":      {http1test.LastRequest[:20], 0, 10 * time.Second, 20 * time.Second},
-		"half a further GET":    {request + http1test.LastRequest[:20], 1, 10 * time.Second, 20 * time.Second},
-		"answer 2 is not taken": {request + request, 1, 29 * time.Second, 31 * time.Second},
+		"nothing":                     {"", 0, false, 10 * time.Second, 10 * time.Second},
+		"a part of a head":            {request[:70], 0, false, 10 * time.Second, 10 * time.Second},
+		"a part of a body":            {request[:len(request)-1], 0, false, 30 * time.Second, 31 * time.Second},
+		"no second request":           {request, 1, false, 119 * time.Second, 2 * time.Minute},
+		"a part of a second head":     {request + request[:70], 1, false, 10 * time.Second, 10 * time.Second},
+		"a part of a GET":             {http1test.LastRequest[:20], 0, false, 10 * time.Second, 20 * time.Second},
+		"a part of a GET as second":   {request + http1test.LastRequest[:20], 1, false, 10 * time.Second, 20 * time.Second},
+		"the answer is not read":      {request, 0, true, 29 * time.Second, 31 * time.Second},
+		"the second answer is unread": {request + request, 1, true, 29 * time.Second, 31 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := http1test.NewPipes()
 				_, stop := startLoop(t, l, &echoServer{})
-				begun := time.Now()
+				start := time.Now()
 				conn, closed := l.DialWatched()
 				defer conn.Close()
 				if c.sent != "" {
 					go func() { _, _ = io.WriteString(conn, c.sent) }()
 				}
+
+				// The buffer is small, so that it does not take the answer that is not to be read.
 				r := bufio.NewReaderSize(conn, 16)
 				for range c.answers {
 					res, err := http.ReadResponse(r, nil)
@@ -54,13 +60,13 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 					_, _ = io.Copy(io.Discard, res.Body)
 					res.Body.Close()
 				}
-				if !strings.Contains(name, "taken") {
+				if !c.stopsReading {
 					go func() { _, _ = io.Copy(io.Discard, conn) }()
 				}
 
 				<-closed
-				if took := time.Since(begun); took < c.min || took > c.max {
-					t.Errorf("closed after %v, expected %v to %v", took, c.min, c.max)
+				if took := time.Since(start); took < c.minTime || took > c.maxTime {
+					t.Errorf("time until the connection was closed: got %v, want %v to %v", took, c.minTime, c.maxTime)
 				}
 				conn.Close()
 				stop()
@@ -69,7 +75,8 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// waitingMethod answers a call when it is told to.
+// waitingMethod is a method that answers each call only after a value arrives on end, or end is
+// closed. It sends a value to begun when it is called.
 type waitingMethod struct {
 	begun, end chan struct{}
 }
@@ -88,111 +95,126 @@ func (w *waitingMethod) answer(ctx context.Context, body, dst []byte) ([]byte, e
 	}
 }
 
-// TestShutdownAnswersCalls demands that a shutdown closes connections without a call at once, and
+// mustWrite sends a request, or a part of one, and stops the test if that fails.
+func mustWrite(t *testing.T, conn net.Conn, data []byte) {
+	t.Helper()
+	if _, err := conn.Write(data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustReadAnswer reads the answer to a call with the body "abc". It reports whether the answer
+// closes its connection.
+func mustReadAnswer(t *testing.T, conn net.Conn) (closes bool) {
+	t.Helper()
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || string(body) != "abc" {
+		t.Errorf("body of the answer: got %q and the error %v, want \"abc\"", body, err)
+	}
+	return res.Close
+}
+
+// TestShutdownAnswersCalls checks that a shutdown closes connections without a call at once, and
 // connections with a call after the answer. A connection on which nothing has arrived yet may still
 // bring a call.
 func TestShutdownAnswersCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, method := http1test.NewPipes(), newWaitingMethod()
+		l := http1test.NewPipes()
+		method := newWaitingMethod()
 		s := &echoServer{method: method.answer}
 		_, stop := startLoop(t, l, s)
 		request := []byte(http1test.Request(http1test.MethodPath, "", "abc"))
-		// isLastAnswer reads an answer, and reports whether it closes its connection.
-		isLastAnswer := func(conn net.Conn) bool {
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			if body, err := io.ReadAll(res.Body); err != nil || string(body) != "abc" {
-				t.Errorf("got %q, %v", body, err)
-			}
-			return res.Close
-		}
-		send := func(conn net.Conn, data []byte) {
-			if _, err := conn.Write(data); err != nil {
-				t.Fatal(err)
-			}
-		}
+
 		idle := l.Dial()
 		busy := l.Dial()
-		half := l.Dial()
-		fresh := l.Dial()
+		partialHead := l.Dial()
+		silent := l.Dial()
 		passed := l.Dial()
-		for _, conn := range []net.Conn{idle, busy, half, fresh, passed} {
+		for _, conn := range []net.Conn{idle, busy, partialHead, silent, passed} {
 			defer conn.Close()
 		}
 
-		// Before the shutdown, one connection is idle after its call, and one has a call that
-		// waits. Two have parts of a head, of which net/http gets one.
-		send(passed, []byte(http1test.LastRequest[:20]))
-		send(half, request[:100])
+		// Before the shutdown, idle has an answered call, and busy has a call that waits.
+		// partialHead and passed have parts of a head. The loop passes passed to net/http, because
+		// its request is a GET.
+		mustWrite(t, passed, []byte(http1test.LastRequest[:20]))
+		mustWrite(t, partialHead, request[:100])
 		method.end <- struct{}{}
-		send(idle, request)
-		if isLastAnswer(idle) {
-			t.Error("an answer closes its connection before the server stops")
+		mustWrite(t, idle, request)
+		if mustReadAnswer(t, idle) {
+			t.Error("an answer before the shutdown closes its connection, want it kept")
 		}
-		send(busy, request)
-		<-method.begun
-		<-method.begun
+		mustWrite(t, busy, request)
+		<-method.begun // of idle
+		<-method.begun // of busy
 
-		s.draining.Store(true)
+		s.isDraining.Store(true)
 		stopped := make(chan struct{})
-		begun := time.Now()
-		go func() { defer close(stopped); stop() }()
-		if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(begun) > 0 {
-			t.Errorf("an idle connection ends with %v after %v, expected EOF at once", err, time.Since(begun))
+		start := time.Now()
+		go func() {
+			defer close(stopped)
+			stop()
+		}()
+		_, err := idle.Read(make([]byte, 1))
+		if took := time.Since(start); !errors.Is(err, io.EOF) || took > 0 {
+			t.Errorf("the idle connection: got the error %v after %v, want EOF at once", err, took)
 		}
 
-		// A call that begins now is answered, too, and ends its connection.
+		// Calls that begin now are answered, too. Each answer closes its connection.
 		close(method.end)
-		send(half, request[100:])
-		send(fresh, request)
-		for _, conn := range []net.Conn{busy, half, fresh} {
-			if !isLastAnswer(conn) {
-				t.Error("an answer keeps its connection")
+		mustWrite(t, partialHead, request[100:])
+		mustWrite(t, silent, request)
+		for name, conn := range map[string]net.Conn{"busy": busy, "partialHead": partialHead, "silent": silent} {
+			if !mustReadAnswer(t, conn) {
+				t.Errorf("%s: the answer keeps its connection, want it closed", name)
 			}
 			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-				t.Errorf("got %v, expected EOF", err)
+				t.Errorf("%s after its answer: got the error %v, want EOF", name, err)
 			}
 		}
 		<-stopped
 
-		// net/http counts whole seconds, and looks now and then.
-		if took := time.Since(begun); took > freshPatience+2*time.Second {
-			t.Errorf("stopped after %v, expected at most %v", took, freshPatience+2*time.Second)
+		// net/http gives the connection passed about as much time as the loop would. It counts that
+		// in whole seconds, and checks only now and then.
+		const maxTime = freshPatience + 2*time.Second
+		if took := time.Since(start); took > maxTime {
+			t.Errorf("time until the shutdown ended: got %v, want at most %v", took, maxTime)
 		}
 	})
 }
 
-// TestCloseInterruptsCalls demands that a shutdown that takes too long returns an error, and that
+// TestCloseInterruptsCalls checks that a shutdown that takes too long returns an error, and that
 // Close then interrupts the calls.
 func TestCloseInterruptsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, method := http1test.NewPipes(), newWaitingMethod()
+		l := http1test.NewPipes()
+		method := newWaitingMethod()
 		loop, stop := startLoop(t, l, &echoServer{method: method.answer})
 		conn := l.Dial()
-		if _, err := conn.Write([]byte(http1test.Request(http1test.MethodPath, "", "abc"))); err != nil {
-			t.Fatal(err)
-		}
+		mustWrite(t, conn, []byte(http1test.Request(http1test.MethodPath, "", "abc")))
 		<-method.begun
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := loop.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, expected %v", err, context.DeadlineExceeded)
+			t.Errorf("Shutdown: got the error %v, want %v", err, context.DeadlineExceeded)
 		}
 		if err := loop.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close: got the error %v, want none", err)
 		}
-		if all, err := io.ReadAll(conn); len(all) > 0 {
-			t.Errorf("got %q, %v, expected no answer", all, err)
+		if answer, err := io.ReadAll(conn); len(answer) > 0 {
+			t.Errorf("the interrupted call: got the answer %q and the error %v, want no answer", answer, err)
 		}
 		stop()
 	})
 }
 
-// TestShutdownWaitsForNewConnections demands that a connection that was opened just before a
+// TestShutdownWaitsForNewConnections checks that a connection that was opened just before a
 // shutdown gets a little time to bring a call.
 func TestShutdownWaitsForNewConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -201,53 +223,46 @@ func TestShutdownWaitsForNewConnections(t *testing.T) {
 		conn := l.Dial()
 		defer conn.Close()
 		synctest.Wait()
-		begun := time.Now()
+
+		start := time.Now()
 		stop()
-		if took := time.Since(begun); took != freshPatience {
-			t.Errorf("stopped after %v, expected %v", took, freshPatience)
+		if took := time.Since(start); took != freshPatience {
+			t.Errorf("time until the shutdown ended: got %v, want %v", took, freshPatience)
 		}
 	})
 }
 
-// TestPanicEndsItsConnectionOnly demands that a panic of a method closes its connection without an
+// TestPanicEndsItsConnectionOnly checks that a panic of a method closes its connection without an
 // answer, and affects nothing else.
 func TestPanicEndsItsConnectionOnly(t *testing.T) {
-	for name, value := range map[string]any{"abort": http.ErrAbortHandler, "bug": "a bug"} {
+	for name, value := range map[string]any{"http.ErrAbortHandler": http.ErrAbortHandler, "a bug": "a bug"} {
 		t.Run(name, func(t *testing.T) {
 			l := http1test.NewPipes()
 			s := &echoServer{method: func(context.Context, []byte, []byte) ([]byte, error) { panic(value) }}
 			_, stop := startLoop(t, l, s)
-			for range 3 {
-				if got := http1test.Exchange(t, l.Dial(), []byte(http1test.Request(http1test.MethodPath, "", "abc"))); got != "" {
-					t.Errorf("got %q, expected no answer", got)
+			const calls = 3
+			for range calls {
+				request := []byte(http1test.Request(http1test.MethodPath, "", "abc"))
+				if got := http1test.Exchange(t, l.Dial(), request); got != "" {
+					t.Errorf("got the answer %q, want none", got)
 				}
 			}
 			stop()
-			if opened, ended := s.opened.Load(), s.ended.Load(); opened != 3 || ended != 3 {
-				t.Errorf("%d sessions were opened and %d closed, expected 3", opened, ended)
+
+			if got := s.openedSessions.Load(); got != calls {
+				t.Errorf("opened sessions: got %d, want %d", got, calls)
+			}
+			if got := s.closedSessions.Load(); got != calls {
+				t.Errorf("closed sessions: got %d, want %d", got, calls)
 			}
 		})
 	}
 }
 
-// TestTemporaryListenerErrorIsRetried demands that the loop calls Accept again after a temporary
-// error of the listener.
-func TestTemporaryListenerErrorIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &failingListener{Pipes: http1test.NewPipes(), times: 5}
-		_, stop := startLoop(t, l, &echoServer{})
-		request := []byte(http1test.Request(http1test.MethodPath, "", "abc") + http1test.LastRequest)
-		if got := http1test.Exchange(t, l.Dial(), request); !strings.Contains(got, "abc") {
-			t.Errorf("got %q, expected an answer", got)
-		}
-		stop()
-	})
-}
-
-// failingListener fails the first times.
+// failingListener is a listener on which the first calls of Accept fail.
 type failingListener struct {
 	*http1test.Pipes
-	times int
+	remainingFailures int
 }
 
 // temporaryError is an error after which a listener may work again.
@@ -256,8 +271,23 @@ type temporaryError struct{ error }
 func (temporaryError) Temporary() bool { return true }
 
 func (f *failingListener) Accept() (net.Conn, error) {
-	if f.times--; f.times >= 0 {
+	if f.remainingFailures > 0 {
+		f.remainingFailures--
 		return nil, temporaryError{errors.New("too many open files")}
 	}
 	return f.Pipes.Accept()
+}
+
+// TestTemporaryListenerErrorIsRetried checks that the loop calls Accept again after a temporary
+// error of the listener.
+func TestTemporaryListenerErrorIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &failingListener{Pipes: http1test.NewPipes(), remainingFailures: 5}
+		_, stop := startLoop(t, l, &echoServer{})
+		request := []byte(http1test.Request(http1test.MethodPath, "", "abc") + http1test.LastRequest)
+		if got := http1test.Exchange(t, l.Dial(), request); !strings.Contains(got, "abc") {
+			t.Errorf("got the answer %q, want \"abc\" in it", got)
+		}
+		stop()
+	})
 }
