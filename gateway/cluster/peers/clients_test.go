@@ -20,45 +20,47 @@ func TestRotatedAddressesDoNotGrowMemory(t *testing.T) {
 	p := newTestPeers(t)
 	members := []Node{steady}
 	p.nodes = func() []Node { return members }
-	ask := func(n *Node) any {
+	askClient := func(n *Node) any {
 		return clientFor[peerv1.AskRequest, peerv1.AskResponse](p, p.calls, n, peerv1connect.PeerServiceAskProcedure)
 	}
-	flush := func(n *Node) any {
+	flushClient := func(n *Node) any {
 		return clientFor[peerv1.FlushRequest, peerv1.FlushResponse](p, p.calls, n, peerv1connect.PeerServiceFlushProcedure)
 	}
-	want := ask(&steady)
+	steadyClient := askClient(&steady)
 
-	var gone Node
+	var former Node // the member that was renamed last
 	for i := range 100 {
 		moving := Node{Name: "moving", Addr: fmt.Sprintf("127.0.0.1:%d", 1000+i)}
 		renamed := Node{Name: fmt.Sprintf("renamed-%d", i), Addr: "127.0.0.1:2"}
 		members = []Node{steady, moving, renamed}
 		for _, n := range []*Node{&moving, &renamed} {
-			ask(n)
-			flush(n)
+			askClient(n)
+			flushClient(n)
 			p.suspect(n.Name)
 			p.recordLatency(n.Name, askProcedure, time.Millisecond)
 			p.setClockOffset(n.Name, time.Hour)
 			p.logBadAnswer(n.Name, errors.New("bad"))
 		}
-		if gone.Name != "" {
-			ask(&gone) // a call that began before the node left
+
+		// A call that began before a node left may still ask for its client.
+		if i > 0 {
+			askClient(&former)
 		}
-		gone = renamed
+		former = renamed
 	}
 
-	for name, size := range map[string]struct{ got, most int }{
+	for name, c := range map[string]struct{ got, maxWant int }{
 		"clients":          {len(p.clients.clients), 5}, // ask of steady, and both methods of the two others
 		"suspected":        {len(p.suspected), 2},
 		"usualLatency":     {len(p.usualLatency), 2},
 		"clockOffsets":     {len(p.clockOffsets), 2},
 		"lastBadAnswerLog": {len(p.lastBadAnswerLog), 2},
 	} {
-		if size.got > size.most {
-			t.Errorf("%s has %d entries, expected at most %d", name, size.got, size.most)
+		if c.got > c.maxWant {
+			t.Errorf("entries of %s: got %d, want at most %d", name, c.got, c.maxWant)
 		}
 	}
-	if got := ask(&steady); got != want {
-		t.Error("the client of a member that stayed was made anew, expected the kept one")
+	if askClient(&steady) != steadyClient {
+		t.Error("client of the member that stayed: got a new one, want the same as at first")
 	}
 }

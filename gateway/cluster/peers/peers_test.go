@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -35,7 +36,8 @@ type askFunc = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, e
 // startNode starts a node that answers AskRequests with a function.
 func startNode(t *testing.T, name string, serves events.Partitions, answer askFunc) Node {
 	t.Helper()
-	return Node{Name: name, Addr: serveNode(t, name, newAskHandler(answer)), Serves: serves}
+	addr := serveNode(t, name, newAskHandler(answer))
+	return Node{Name: name, Addr: addr, Serves: serves}
 }
 
 // testLog and testKeys are the log and the keys of all nodes in these tests.
@@ -84,10 +86,15 @@ func answerAs(name string, seq uint64) askFunc {
 	}
 }
 
-// hangUntilCanceled is an askFunc that does not answer.
+// hangUntilCanceled does not answer.
 func hangUntilCanceled(ctx context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// breakConnection closes the connection without an answer.
+func breakConnection(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+	panic(http.ErrAbortHandler) // the HTTP server does so at this panic
 }
 
 // refuseWith answers with an error.
@@ -118,75 +125,104 @@ func forwardAsk(t *testing.T, p *Peers) (string, error) {
 	return res.GetAnswers()[0].GetEntries()[0].GetItem(), nil
 }
 
-// TestNextNodeIsAskedWhenOneFails demands that the next node is asked if a node does not answer, or
+// TestNextNodeIsAskedWhenOneFails checks that the next node is asked if a node does not answer, or
 // does not serve the partition. A node that did not answer is then suspected, and one that does not
 // serve the partition is not.
 func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name            string
-		first           askFunc
+		answer          askFunc // of the node that is asked first
 		wantIsSuspected bool
 	}{
-		{"hangs", hangUntilCanceled, true},
-		{"not here", refuseWith(NotHereError()), false},
-		{"breaks", func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) { panic(http.ErrAbortHandler) }, true},
+		{"the node hangs", hangUntilCanceled, true},
+		{"the node does not serve the partition", refuseWith(NotHereError()), false},
+		{"the connection breaks", breakConnection, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			all := events.AllPartitions()
-			p := newTestPeers(t, startNode(t, "a", all, c.first), startNode(t, "b", all, answerAs("b", 1)))
+			p := newTestPeers(t, startNode(t, "a", all, c.answer), startNode(t, "b", all, answerAs("b", 1)))
 			p.hedgeCredit = answersPerHedge - 1 // not enough for a hedge, so that only the failure of node a counts
 			if got := p.nodesServing(0, nil)[0].Name; got != "a" {
-				t.Fatalf("the first node to ask is %s, expected a", got)
+				t.Fatalf("first node to ask: got %s, want a", got)
 			}
+
 			if got, err := forwardAsk(t, p); err != nil || got != "b" {
-				t.Fatalf("got an answer of %q, %v; expected one of b", got, err)
+				t.Fatalf("got the answer of %q and the error %v, want the answer of b", got, err)
 			}
+
+			// The entry remains when the suspicion ends, so the test may take longer than that.
 			p.mu.Lock()
 			_, isSuspected := p.suspected["a"]
 			p.mu.Unlock()
 			if isSuspected != c.wantIsSuspected {
-				t.Errorf("node a is suspected: %v, expected %v", isSuspected, c.wantIsSuspected)
+				t.Errorf("node a is suspected: got %t, want %t", isSuspected, c.wantIsSuspected)
 			}
 		})
 	}
 }
 
-// TestSlowNodeIsHedged demands that while a node is slow, another one is asked in addition. The
+// testAnswer is how a node answers: after some time, and with err unless it is nil.
+type testAnswer struct {
+	after time.Duration
+	err   error
+}
+
+// TestSlowNodeIsHedged checks that while a node is slow, another one is asked in addition. The
 // first answer, or the first error that is the caller's fault, ends the wait for the other node.
 func TestSlowNodeIsHedged(t *testing.T) {
-	bad := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
-	type answer struct {
-		after time.Duration
-		err   error
-	}
+	const ms = time.Millisecond
+	errOfCaller := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
+
+	// Node a is asked first, and node b 50 ms later (maxHedgeDelay). Without credit for a hedge,
+	// node b is asked after a second (attemptTimeout).
 	for _, c := range []struct {
 		name       string
-		a, b       answer // of the nodes a and b
-		credit     int    // the number of hedges that may be made
-		want       string // the name of the node whose answer is kept
+		a, b       testAnswer // of the nodes a and b
+		credit     int        // the number of hedges that may be made
+		want       string     // the name of the node whose answer is kept
 		wantErr    error
 		wantTime   time.Duration
 		wantHedges uint64
 		wantLast   string // the node that is asked last after the call
 	}{
-		{"soon", answer{49 * time.Millisecond, nil}, answer{}, 1, "a", nil, 49 * time.Millisecond, 0, "b"},
-		{"overtaken", answer{never, nil}, answer{time.Millisecond, nil}, 1, "b", nil, 51 * time.Millisecond, 1, "b"},
-		{"not overtaken", answer{60 * time.Millisecond, nil}, answer{never, nil}, 1, "a", nil, 60 * time.Millisecond, 1, "b"},
-		{"the other has a caller's error", answer{never, nil}, answer{0, bad}, 1, "", bad, 50 * time.Millisecond, 1, "b"},
-		{"a late caller's error", answer{60 * time.Millisecond, bad}, answer{never, nil}, 1, "", bad, 60 * time.Millisecond, 1, "b"},
-		{"the other one refuses", answer{2 * time.Second, nil}, answer{0, NotHereError()}, 1, "a", nil, 2 * time.Second, 1, "b"},
-		{"no hedge is left", answer{never, nil}, answer{time.Millisecond, nil}, 0, "b", nil, 1001 * time.Millisecond, 0, "a"},
+		{
+			"a answers just before the hedge", testAnswer{after: 49 * ms}, testAnswer{},
+			1, "a", nil, 49 * ms, 0, "b",
+		},
+		{
+			"b answers before a", testAnswer{after: never}, testAnswer{after: ms},
+			1, "b", nil, 51 * ms, 1, "b",
+		},
+		{
+			"a answers before b", testAnswer{after: 60 * ms}, testAnswer{after: never},
+			1, "a", nil, 60 * ms, 1, "b",
+		},
+		{
+			"b has an error of the caller", testAnswer{after: never}, testAnswer{err: errOfCaller},
+			1, "", errOfCaller, 50 * ms, 1, "b",
+		},
+		{
+			"a has an error of the caller after the hedge began", testAnswer{60 * ms, errOfCaller}, testAnswer{after: never},
+			1, "", errOfCaller, 60 * ms, 1, "b",
+		},
+		{
+			"b does not serve the partition", testAnswer{after: 2 * time.Second}, testAnswer{err: NotHereError()},
+			1, "a", nil, 2 * time.Second, 1, "b",
+		},
+		{
+			"no hedge is left", testAnswer{after: never}, testAnswer{after: ms},
+			0, "b", nil, time.Second + ms, 0, "a",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := events.AllPartitions()
 				p := newTestPeers(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
 				p.hedgeCredit = c.credit * answersPerHedge
-				got := ""
-				start := time.Now()
-				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+				keptAnswers := ""
+				ask := func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
 					answer := c.a
 					if n.Name == "b" {
 						answer = c.b
@@ -194,269 +230,306 @@ func TestSlowNodeIsHedged(t *testing.T) {
 					if err := wait.For(ctx, answer.after); err != nil {
 						return nil, err
 					}
-					return func() { got += n.Name }, answer.err
-				})
-				if got != c.want || !errors.Is(err, c.wantErr) {
-					t.Errorf("got the answer of %q, %v; expected that of %q, %v", got, err, c.want, c.wantErr)
+					return func() { keptAnswers += n.Name }, answer.err
+				}
+
+				start := time.Now()
+				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, ask)
+				if keptAnswers != c.want || !errors.Is(err, c.wantErr) {
+					t.Errorf("got the answer of %q and the error %v, want that of %q and %v", keptAnswers, err, c.want, c.wantErr)
 				}
 				if took := time.Since(start); took != c.wantTime {
-					t.Errorf("the call took %v, expected %v", took, c.wantTime)
+					t.Errorf("time of the call: got %v, want %v", took, c.wantTime)
 				}
-				if hedges := p.Calls.Hedged.Load(); hedges != c.wantHedges {
-					t.Errorf("%d hedges, expected %d", hedges, c.wantHedges)
+				if got := p.Calls.Hedged.Load(); got != c.wantHedges {
+					t.Errorf("hedges: got %d, want %d", got, c.wantHedges)
 				}
-				if last := p.nodesServing(0, nil)[1].Name; last != c.wantLast {
-					t.Errorf("%s is asked last now, expected %s", last, c.wantLast)
+				if got := p.nodesServing(0, nil)[1].Name; got != c.wantLast {
+					t.Errorf("node that is asked last after the call: got %s, want %s", got, c.wantLast)
 				}
-				if failed := p.Calls.Failed.Load(); failed > 0 {
-					t.Errorf("%d failed calls were counted, expected none", failed)
+				if got := p.Calls.Failed.Load(); got != 0 {
+					t.Errorf("failed calls: got %d, want 0", got)
 				}
 			})
 		})
 	}
 }
 
-// TestUnreachableNodesAreRetried demands that a slow node has time to answer if no other node has
+// TestUnreachableNodesAreRetried checks that a slow node has time to answer if no other node has
 // answered, and that nodes that could not be reached are asked again a few times.
 func TestUnreachableNodesAreRetried(t *testing.T) {
 	errRefused := errors.New("connection refused")
-	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
-	breaks := func(times int) func(context.Context, int) error {
-		return func(_ context.Context, before int) error {
-			if before < times {
+	answerSlowly := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
+	// breakFirst returns a function that fails in the first calls.
+	breakFirst := func(calls int) func(context.Context, int) error {
+		return func(_ context.Context, earlierCalls int) error {
+			if earlierCalls < calls {
 				return errRefused
 			}
 			return nil
 		}
 	}
+
+	// The pauses before the second, third and fourth call are 100, 300 and 900 ms. There is no fifth
+	// call.
 	for _, c := range []struct {
 		name      string
-		a         func(ctx context.Context, before int) error // before is the number of earlier calls
-		want      string
+		answer    func(ctx context.Context, earlierCalls int) error // of node a; node b cannot be reached
+		want      string                                            // the name of the node whose answer is kept
 		wantCalls int
 		wantTime  time.Duration
 	}{
-		{"slow, and the other one is gone", slow, "a", 1, 1500 * time.Millisecond},
-		{"a broken connection", breaks(1), "a", 2, 100 * time.Millisecond},
-		{"it comes back", breaks(3), "a", 4, 1300 * time.Millisecond},
-		{"gone as well", breaks(4), "", 4, 1300 * time.Millisecond},
+		{"slow, and the other node is gone", answerSlowly, "a", 1, 1500 * time.Millisecond},
+		{"a broken connection", breakFirst(1), "a", 2, 100 * time.Millisecond},
+		{"back at the last retry", breakFirst(3), "a", 4, 1300 * time.Millisecond},
+		{"gone as well", breakFirst(4), "", 4, 1300 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := events.AllPartitions()
 				p := newTestPeers(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
 				p.hedgeCredit = 0
-				got := ""
+				keptAnswers := ""
 				calls := 0
-				start := time.Now()
-				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+				ask := func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
 					if n.Name == "b" {
 						return nil, errRefused
 					}
 					calls++
-					return func() { got += n.Name }, c.a(ctx, calls-1)
-				})
-				if got != c.want || (err != nil) != (c.want == "") {
-					t.Errorf("got the answer of %q, %v; expected that of %q", got, err, c.want)
+					return func() { keptAnswers += n.Name }, c.answer(ctx, calls-1)
 				}
-				if took := time.Since(start); calls != c.wantCalls || took != c.wantTime {
-					t.Errorf("%d calls of a in %v, expected %d in %v", calls, took, c.wantCalls, c.wantTime)
+
+				start := time.Now()
+				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, ask)
+				took := time.Since(start)
+				wantsError := c.want == ""
+				if keptAnswers != c.want || (err != nil) != wantsError {
+					t.Errorf("got the answer of %q and the error %v, want that of %q (an error: %t)", keptAnswers, err, c.want, wantsError)
+				}
+				if calls != c.wantCalls || took != c.wantTime {
+					t.Errorf("got %d calls of node a in %v, want %d in %v", calls, took, c.wantCalls, c.wantTime)
 				}
 			})
 		})
 	}
 }
 
-// TestFailedCallIsLoggedWithItsCause demands that a node logs once per failureLogInterval that it
+// TestFailedCallIsLoggedWithItsCause checks that a node logs once per failureLogInterval that it
 // reaches no other node, with what happened to the connection.
 func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
 		var log strings.Builder
 		p.logger = slog.New(slog.NewTextHandler(&log, nil))
-		call := func() {
+		expectFailureAndLines := func(wantLines int) {
+			t.Helper()
 			err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(context.Context, *Node, []int) (func(), error) {
 				return nil, errors.New("connection refused")
 			})
 			if got := apierror.Of(err).Reason; got != skeinv1.Reason_REASON_NOT_HERE {
-				t.Fatalf("the reason of %v is %v, expected NOT_HERE", err, got)
+				t.Fatalf("reason of %v: got %v, want NOT_HERE", err, got)
+			}
+			if got := strings.Count(log.String(), `cause="connection refused"`); got != wantLines {
+				t.Fatalf("lines with the cause: got %d, want %d in the log:\n%s", got, wantLines, log.String())
 			}
 		}
-		for _, expected := range []int{1, 1, 2} {
-			call()
-			if got := strings.Count(log.String(), `cause="connection refused"`); got != expected {
-				t.Fatalf("the cause was logged %d times, expected %d:\n%s", got, expected, log.String())
-			}
-			if expected == 1 {
-				<-time.After(failureLogInterval / 2) // by the clock of synctest
-			}
-		}
+
+		// Only the third call fails at least failureLogInterval after the first one.
+		expectFailureAndLines(1)
+		<-time.After(failureLogInterval / 2) // by the clock of synctest
+		expectFailureAndLines(1)
+		<-time.After(failureLogInterval / 2)
+		expectFailureAndLines(2)
 	})
-}
-
-// hedgedNode is the node a, which answers each call after a time that the test gives. Hedges go to
-// the node b, which answers in a millisecond.
-type hedgedNode struct {
-	*Peers
-	a Node
-}
-
-func newHedgedNode(t *testing.T) *hedgedNode {
-	all := events.AllPartitions()
-	a := Node{Name: "a", Serves: all}
-	return &hedgedNode{newTestPeers(t, a, Node{Name: "b", Serves: all}), a}
 }
 
 // never is longer than any test waits for an answer.
 const never = time.Hour
 
-// call makes a call that node a answers after some time. It returns how long the call took.
-func (p *hedgedNode) call(t *testing.T, procedure string, after time.Duration) time.Duration {
+// hedgedPeers are Peers of two nodes. Node a answers each call after a time that the test gives.
+// Hedges go to node b, which answers in a millisecond.
+type hedgedPeers struct {
+	*Peers
+	a Node
+}
+
+func newHedgedPeers(t *testing.T) *hedgedPeers {
 	t.Helper()
-	s := &scatter{p.Peers, procedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+	all := events.AllPartitions()
+	a := Node{Name: "a", Serves: all}
+	b := Node{Name: "b", Serves: all}
+	return &hedgedPeers{newTestPeers(t, a, b), a}
+}
+
+// call makes a call that node a answers after some time. It returns how long the call took.
+func (p *hedgedPeers) call(t *testing.T, procedure string, after time.Duration) time.Duration {
+	t.Helper()
+	ask := func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
+		keep = func() {}
 		if n.Name == "b" {
-			return func() {}, wait.For(ctx, time.Millisecond)
+			return keep, wait.For(ctx, time.Millisecond)
 		}
-		return func() {}, wait.For(ctx, after)
-	}}
+		return keep, wait.For(ctx, after)
+	}
+	s := &scatter{Peers: p.Peers, procedure: procedure, partitions: []uint8{0}, ask: ask}
+
+	// askGroup, other than Scatter, always asks node a first, even if it is suspected.
 	start := time.Now()
-	if _, err := s.askGroup(t.Context(), &nodeGroup{p.a, []int{0}, true}, nil); err != nil {
+	_, err := s.askGroup(t.Context(), &nodeGroup{node: p.a, indexes: []int{0}, hasAlternatives: true}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return time.Since(start)
 }
 
-// TestHedgeDelayFollowsTheLatencyOfTheMethod demands that a hedge is made after twice the time
+// TestHedgeDelayFollowsTheLatencyOfTheMethod checks that a hedge is made after twice the time
 // within which a node answers 19 of 20 calls of a method, within limits. Calls that a hedge has
 // overtaken count as slower ones. In the long run at most a twentieth of the calls has hedges.
 func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
+	const ms = time.Millisecond
+	always := func(latency time.Duration) func(*rand.Rand) time.Duration {
+		return func(*rand.Rand) time.Duration { return latency }
+	}
+
 	for _, c := range []struct {
-		name        string
-		took        func(*rand.Rand) time.Duration
-		least, most time.Duration
+		name             string
+		latency          func(*rand.Rand) time.Duration // of one call of node a
+		minWant, maxWant time.Duration
 	}{
-		{"at once", func(*rand.Rand) time.Duration { return 0 }, minHedgeDelay, minHedgeDelay},
-		{"10 ms", func(*rand.Rand) time.Duration { return 10 * time.Millisecond }, 19 * time.Millisecond, 24 * time.Millisecond},
-		{"up to 10 ms", func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(10 * time.Millisecond))) }, 16 * time.Millisecond, 22 * time.Millisecond},
-		{"too long", func(*rand.Rand) time.Duration { return 2 * maxHedgeDelay }, maxHedgeDelay, maxHedgeDelay},
-		{"a tenth is long", func(r *rand.Rand) time.Duration {
-			if r.IntN(10) == 0 {
-				return 20 * time.Millisecond
-			}
-			return time.Millisecond
-		}, 30 * time.Millisecond, maxHedgeDelay},
+		{"at once", always(0), minHedgeDelay, minHedgeDelay},
+		{"10 ms", always(10 * ms), 19 * ms, 24 * ms},
+		{
+			"up to 10 ms",
+			func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(10 * ms))) },
+			16 * ms, 22 * ms,
+		},
+		{"too long", always(2 * maxHedgeDelay), maxHedgeDelay, maxHedgeDelay},
+		{
+			"a tenth is long",
+			func(r *rand.Rand) time.Duration {
+				if r.IntN(10) == 0 {
+					return 20 * ms
+				}
+				return ms
+			},
+			30 * ms, maxHedgeDelay,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls = 3000
-				p := newHedgedNode(t)
+				p := newHedgedPeers(t)
 				rng := rand.New(rand.NewPCG(1, 2))
+
+				// In the first half, the delay approaches its value, and the hedges that were saved
+				// up are used. So hedges are counted only in the second half.
 				for range calls {
-					p.call(t, "often", c.took(rng))
+					p.call(t, "often", c.latency(rng))
 				}
-				before := p.Calls.Hedged.Load()
+				hedgesBefore := p.Calls.Hedged.Load()
 				for range calls {
-					p.call(t, "often", c.took(rng))
+					p.call(t, "often", c.latency(rng))
 				}
-				if got := p.hedgeDelay("a", "often"); got < c.least || got > c.most {
-					t.Errorf("a hedge is made after %v, expected %v to %v", got, c.least, c.most)
+
+				if got := p.hedgeDelay("a", "often"); got < c.minWant || got > c.maxWant {
+					t.Errorf("hedge delay: got %v, want %v to %v", got, c.minWant, c.maxWant)
 				}
-				if hedged := p.Calls.Hedged.Load() - before; hedged > calls/answersPerHedge {
-					t.Errorf("%d of %d calls had hedges, expected at most one in %d", hedged, calls, answersPerHedge)
+				if got := p.Calls.Hedged.Load() - hedgesBefore; got > calls/answersPerHedge {
+					t.Errorf("hedges in %d calls: got %d, want at most %d", calls, got, calls/answersPerHedge)
 				}
 				if got := p.hedgeDelay("a", "seldom"); got != maxHedgeDelay {
-					t.Errorf("a hedge of another method is made after %v, expected %v", got, maxHedgeDelay)
+					t.Errorf("hedge delay of a method that was not called: got %v, want %v", got, maxHedgeDelay)
 				}
 			})
 		})
 	}
 }
 
-// TestHungNodeIsAskedLast demands that a node that answered well is suspected after three calls in
-// a row that another node has answered first. Each of these calls must be answered soon. After that
+// TestHungNodeIsAskedLast checks that a node that answered well is suspected after three calls in a
+// row that another node has answered first. Each of these calls must be answered soon. After that
 // suspicion, one such call is enough, until the node has answered. An answer in between restarts
 // the count.
 func TestHungNodeIsAskedLast(t *testing.T) { synctest.Test(t, testHungNodeIsAskedLast) }
 
 func testHungNodeIsAskedLast(t *testing.T) {
-	p := newHedgedNode(t)
+	p := newHedgedPeers(t)
+	answerCall := func() { p.call(t, askProcedure, time.Millisecond) }
+	overtakeCall := func() (took time.Duration) { return p.call(t, askProcedure, never) }
+	expectFirstNode := func(want, when string) {
+		t.Helper()
+		if got := p.nodesServing(0, nil)[0].Name; got != want {
+			t.Fatalf("first node to ask %s: got %s, want %s", when, got, want)
+		}
+	}
+
+	// Node a answers well.
 	for range 500 {
-		p.call(t, askProcedure, time.Millisecond)
+		answerCall()
 	}
 	delay := p.hedgeDelay("a", askProcedure)
 	if delay != minHedgeDelay {
-		t.Fatalf("a hedge is made after %v, expected %v", delay, minHedgeDelay)
+		t.Fatalf("hedge delay after 500 short calls: got %v, want %v", delay, minHedgeDelay)
 	}
-	firstNode := func() string { return p.nodesServing(0, nil)[0].Name }
 
-	// Fewer than three overtaken calls in a row do not matter.
+	// Fewer than three overtaken calls in a row do not matter. The calls after them give back the
+	// hedges that they have cost, and lower the hedge delay again.
 	for range 10 {
 		for range maxOvertaken - 1 {
-			if took := p.call(t, askProcedure, never); took > 3*delay || firstNode() != "a" {
-				t.Fatalf("a call took %v, expected at most %v; the first node is %s, expected a", took, 3*delay, firstNode())
+			if took := overtakeCall(); took > 3*delay {
+				t.Fatalf("time of an overtaken call: got %v, want at most %v", took, 3*delay)
 			}
+			expectFirstNode("a", "after fewer overtaken calls than begin a suspicion")
 		}
-		p.call(t, askProcedure, time.Millisecond)
-		for range 100 {
-			p.call(t, askProcedure, time.Millisecond)
+		for range 101 {
+			answerCall()
 		}
 	}
 
 	// The third one in a row begins a suspicion.
 	for i := range maxOvertaken {
-		if firstNode() != "a" {
-			t.Fatalf("after %d overtaken calls the first node is %s, expected a", i, firstNode())
-		}
-		p.call(t, askProcedure, never)
+		expectFirstNode("a", fmt.Sprintf("after %d overtaken calls", i))
+		overtakeCall()
 	}
-	if firstNode() != "b" {
-		t.Fatalf("after %d overtaken calls the first node is %s, expected b", maxOvertaken, firstNode())
-	}
+	expectFirstNode("b", fmt.Sprintf("after %d overtaken calls", maxOvertaken))
 
 	// Calls that began before the suspicion do not raise the hedge delay. These take 0.1 s.
 	for range 20 {
-		p.call(t, askProcedure, never)
+		overtakeCall()
 	}
-	if after := p.hedgeDelay("a", askProcedure); after > 2*delay {
-		t.Errorf("calls of a suspected node raised the hedge delay to %v, expected at most %v", after, 2*delay)
+	if got := p.hedgeDelay("a", askProcedure); got > 2*delay {
+		t.Errorf("hedge delay after calls of a suspected node: got %v, want at most %v", got, 2*delay)
 	}
 
 	// After the suspicion, one overtaken call begins another one, which is twice as long.
 	for _, duration := range []time.Duration{minSuspicion, 2 * minSuspicion} {
 		time.Sleep(duration - time.Second/2) //nolint:forbidigo // the clock is synctest's
-		if firstNode() != "b" {
-			t.Errorf("a is asked first before its suspicion of %v is over, expected b", duration)
-		}
+		expectFirstNode("b", fmt.Sprintf("before the suspicion of %v is over", duration))
 		time.Sleep(time.Second / 2) //nolint:forbidigo // the clock is synctest's
-		if firstNode() != "a" {
-			t.Errorf("b is asked first after the suspicion of a of %v is over, expected a", duration)
-		}
-		p.call(t, askProcedure, never)
-		if firstNode() != "b" {
-			t.Errorf("a is asked first after one overtaken call, although it was suspected for %v, expected b", duration)
-		}
+		expectFirstNode("a", fmt.Sprintf("after the suspicion of %v is over", duration))
+		overtakeCall()
+		expectFirstNode("b", fmt.Sprintf("after one overtaken call that follows the suspicion of %v", duration))
 	}
 
-	p.call(t, askProcedure, time.Millisecond)
-	if firstNode() != "a" {
-		t.Error("b is asked first although a has answered, expected a")
-	}
+	// An answer ends the suspicion.
+	answerCall()
+	expectFirstNode("a", "after node a has answered")
 }
 
-// TestPartitionsShareNodes demands that of two nodes that serve a partition, the one that is asked
+// TestPartitionsShareNodes checks that of two nodes that serve a partition, the one that is asked
 // anyway is also asked about that partition, unless it is suspected.
 func TestPartitionsShareNodes(t *testing.T) {
-	var both, even, odd events.Partitions
+	var all, even, odd events.Partitions
 	for p := range uint8(4) {
-		both.Add(p)
+		all.Add(p)
+		if p%2 == 0 {
+			even.Add(p)
+		} else {
+			odd.Add(p)
+		}
 	}
-	even.Add(0)
-	even.Add(2)
-	odd.Add(1)
-	odd.Add(3)
-	p := newTestPeers(t, Node{Name: "a", Serves: both}, Node{Name: "b", Serves: even}, Node{Name: "c", Serves: odd})
-	askedNodes := func(partitions ...uint8) (names []string) {
-		s := &scatter{p, askProcedure, partitions, nil}
+	p := newTestPeers(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even}, Node{Name: "c", Serves: odd})
+	nodesToAsk := func(partitions ...uint8) (names []string) {
+		s := &scatter{Peers: p, procedure: askProcedure, partitions: partitions}
 		indexes := make([]int, len(partitions))
 		for i := range indexes {
 			indexes[i] = i
@@ -470,6 +543,8 @@ func TestPartitionsShareNodes(t *testing.T) {
 		}
 		return names
 	}
+
+	// The first node of partitions 0 and 2 is a, and that of partitions 1 and 3 is c.
 	for _, c := range []struct {
 		partitions []uint8
 		want       []string
@@ -479,33 +554,37 @@ func TestPartitionsShareNodes(t *testing.T) {
 		{[]uint8{0, 1, 2, 3}, []string{"a"}},
 		{[]uint8{1, 0, 3, 2}, []string{"c", "a"}},
 	} {
-		if got := askedNodes(c.partitions...); !slices.Equal(got, c.want) {
-			t.Errorf("nodes asked about partitions %v: got %v, expected %v", c.partitions, got, c.want)
+		if got := nodesToAsk(c.partitions...); !slices.Equal(got, c.want) {
+			t.Errorf("nodes to ask about partitions %v: got %v, want %v", c.partitions, got, c.want)
 		}
 	}
+
 	p.suspect("a")
-	if got := askedNodes(0, 1, 2, 3); !slices.Equal(got, []string{"b", "c"}) {
-		t.Errorf("nodes asked while a is suspected: got %v, expected b and c", got)
+	want := []string{"b", "c"}
+	if got := nodesToAsk(0, 1, 2, 3); !slices.Equal(got, want) {
+		t.Errorf("nodes to ask while a is suspected: got %v, want %v", got, want)
 	}
 }
 
-// TestOrderOfNodesPerPartition demands that the first node to ask differs from partition to
+// TestOrderOfNodesPerPartition checks that the first node to ask differs from partition to
 // partition, and that suspected nodes are asked last.
 func TestOrderOfNodesPerPartition(t *testing.T) { synctest.Test(t, testOrderOfNodesPerPartition) }
 
 func testOrderOfNodesPerPartition(t *testing.T) {
+	all := events.AllPartitions()
 	var even events.Partitions
 	for i := range events.NumPartitions / 2 {
 		even.Add(uint8(2 * i))
 	}
-	all := events.AllPartitions()
 	p := newTestPeers(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
-	names := func(partition uint8, tried ...string) (names string) {
+	// nodeOrder returns the names of the nodes to ask, one letter each.
+	nodeOrder := func(partition uint8, tried ...string) (names string) {
 		for _, n := range p.nodesServing(partition, tried) {
 			names += n.Name
 		}
 		return names
 	}
+
 	for _, c := range []struct {
 		partition uint8
 		tried     []string
@@ -517,106 +596,122 @@ func testOrderOfNodesPerPartition(t *testing.T) {
 		{0, []string{"a"}, "bc"},
 		{1, []string{"a", "c"}, ""},
 	} {
-		if got := names(c.partition, c.tried...); got != c.want {
-			t.Errorf("order of nodes of partition %d, after %v: got %q, expected %q", c.partition, c.tried, got, c.want)
+		if got := nodeOrder(c.partition, c.tried...); got != c.want {
+			t.Errorf("order of nodes of partition %d, after %v: got %q, want %q", c.partition, c.tried, got, c.want)
 		}
 	}
 
 	p.recordResult(t.Context(), "a", errors.New("no answer"))
-	if got := names(0); got != "bca" {
-		t.Errorf("order of nodes with a suspected: got %s, expected bca", got)
+	if got := nodeOrder(0); got != "bca" {
+		t.Errorf("order of nodes while a is suspected: got %q, want \"bca\"", got)
 	}
 	p.recordResult(t.Context(), "b", errors.New("no answer"))
-	if got := names(0); got != "cab" {
-		t.Errorf("order of nodes with a and b suspected: got %s, expected cab", got)
+	if got := nodeOrder(0); got != "cab" {
+		t.Errorf("order of nodes while a and b are suspected: got %q, want \"cab\"", got)
 	}
+
 	for name, s := range p.suspected {
 		s.until = time.Now().Add(-time.Second)
 		p.suspected[name] = s
 	}
-	if got := names(0); got != "abc" {
-		t.Errorf("order of nodes after the suspicions: got %s, expected abc", got)
+	if got := nodeOrder(0); got != "abc" {
+		t.Errorf("order of nodes after the suspicions: got %q, want \"abc\"", got)
 	}
 }
 
-// TestRefusedMemorySaysNothingAboutTheNode demands that an answer for which this process has no
+// TestRefusedMemorySaysNothingAboutTheNode checks that an answer for which this process has no
 // memory does not count as answered, and neither ends nor begins a suspicion of the node.
 func TestRefusedMemorySaysNothingAboutTheNode(t *testing.T) {
 	p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
 	p.suspect("a")
+	noMemory := &apierror.Failure{Code: connect.CodeResourceExhausted, Cause: errNoMemory}
 	for _, name := range []string{"a", "b"} {
-		if p.recordResult(t.Context(), name, &apierror.Failure{Code: connect.CodeResourceExhausted, Cause: errNoMemory}) {
-			t.Errorf("node %s: another node is asked, expected none", name)
+		if p.recordResult(t.Context(), name, noMemory) {
+			t.Errorf("another node is asked after node %s, want none", name)
 		}
 	}
-	if n := p.Calls.OK.Load(); n != 0 {
-		t.Errorf("got %d answered calls, expected 0", n)
+
+	if got := p.Calls.OK.Load(); got != 0 {
+		t.Errorf("answered calls: got %d, want 0", got)
 	}
-	if a, b := p.suspicionRank("a"), p.suspicionRank("b"); a != 1 || b != 0 {
-		t.Errorf("got suspicions %d of a and %d of b, expected 1 and 0", a, b)
+	if got := p.suspicionRank("a"); got != 1 {
+		t.Errorf("suspicion of a, which was suspected before: got %d, want 1", got)
+	}
+	if got := p.suspicionRank("b"); got != 0 {
+		t.Errorf("suspicion of b, which was not suspected before: got %d, want 0", got)
 	}
 }
 
-// TestStreamsDoNotBlockCalls demands that a node still answers calls while it answers as many
-// streams as it may answer calls at the same time.
-func TestStreamsDoNotBlockCalls(t *testing.T) {
-	const procedure = "/stream"
-	mux := http.NewServeMux()
-	mux.Handle(askProcedure, newAskHandler(answerAs("a", 1)))
-	mux.Handle(procedure, connect.NewServerStreamHandler(procedure,
+// streamProcedure is the path of a streaming method of nodes in these tests.
+const streamProcedure = "/stream"
+
+// newStreamHandler returns a handler of streamProcedure. It sends one message and then calls
+// afterMessage.
+func newStreamHandler(afterMessage func(context.Context)) http.Handler {
+	return connect.NewServerStreamHandler(streamProcedure,
 		func(ctx context.Context, _ *connect.Request[peerv1.AskRequest], out *connect.ServerStream[peerv1.AskResponse]) error {
 			if err := out.Send(&peerv1.AskResponse{Newest: positionAt(1).String()}); err != nil {
 				return err
 			}
-			<-ctx.Done()
+			afterMessage(ctx)
 			return nil
-		}))
+		})
+}
+
+// TestStreamsDoNotBlockCalls checks that a node still answers calls while it answers as many
+// streams as it may answer calls at the same time.
+func TestStreamsDoNotBlockCalls(t *testing.T) {
+	waitUntilCanceled := func(ctx context.Context) { <-ctx.Done() }
+	mux := http.NewServeMux()
+	mux.Handle(askProcedure, newAskHandler(answerAs("a", 1)))
+	mux.Handle(streamProcedure, newStreamHandler(waitUntilCanceled))
 	p := newTestPeers(t, Node{Name: "a", Addr: serveNode(t, "a", mux), Serves: events.AllPartitions()})
+
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan struct{}, maxConnsPerNode)
 	var streams sync.WaitGroup
 	for range maxConnsPerNode {
 		streams.Go(func() {
-			err := ForwardStream(ctx, p, 0, procedure, &peerv1.AskRequest{}, func(int64) {}, func(*peerv1.AskResponse) error {
+			err := ForwardStream(ctx, p, 0, streamProcedure, &peerv1.AskRequest{}, func(int64) {}, func(*peerv1.AskResponse) error {
 				begun <- struct{}{}
 				return nil
 			})
 			if apierror.Of(err).Code != connect.CodeCanceled {
-				t.Errorf("a stream ended with %v, expected that it was canceled", err)
+				t.Errorf("end of a stream: got the error %v, want the code canceled", err)
 			}
 		})
 	}
 	for range maxConnsPerNode {
 		<-begun
 	}
+
 	if got, err := forwardAsk(t, p); err != nil || got != "a" {
-		t.Errorf("a call beside %d streams: got the answer of %q, %v; expected that of a", maxConnsPerNode, got, err)
+		t.Errorf("a call beside %d streams: got the answer of %q and the error %v, want the answer of a", maxConnsPerNode, got, err)
 	}
 	cancel()
 	streams.Wait()
 }
 
-// TestSlowClientIsNotTheFaultOfTheNode demands that a node is not suspected if the client does not
+// TestSlowClientIsNotTheFaultOfTheNode checks that a node is not suspected if the client does not
 // take the parts of a stream.
 func TestSlowClientIsNotTheFaultOfTheNode(t *testing.T) {
-	const procedure = "/stream"
-	handler := connect.NewServerStreamHandler(procedure,
-		func(_ context.Context, _ *connect.Request[peerv1.AskRequest], out *connect.ServerStream[peerv1.AskResponse]) error {
-			return out.Send(&peerv1.AskResponse{Newest: positionAt(1).String()})
-		})
+	handler := newStreamHandler(func(context.Context) {})
 	p := newTestPeers(t, Node{Name: "a", Addr: serveNode(t, "a", handler), Serves: events.AllPartitions()})
 
 	errTimeout := errors.New("the client has not read the part in time")
-	err := ForwardStream(t.Context(), p, 0, procedure, &peerv1.AskRequest{}, func(int64) {},
-		func(*peerv1.AskResponse) error { return errTimeout })
+	passToSlowClient := func(*peerv1.AskResponse) error { return errTimeout }
+	err := ForwardStream(t.Context(), p, 0, streamProcedure, &peerv1.AskRequest{}, func(int64) {}, passToSlowClient)
 	if !errors.Is(err, errTimeout) {
-		t.Errorf("got the error %v, expected %v", err, errTimeout)
+		t.Errorf("ForwardStream: got the error %v, want %v", err, errTimeout)
 	}
 	if p.suspicionRank("a") != 0 {
-		t.Error("the node is suspected, expected no suspicion")
+		t.Error("the node is suspected, want no suspicion")
 	}
-	if ok, retried := p.Calls.OK.Load(), p.Calls.Retried.Load(); ok != 1 || retried != 0 {
-		t.Errorf("got %d answered and %d unanswered calls, expected 1 and 0", ok, retried)
+	if got := p.Calls.OK.Load(); got != 1 {
+		t.Errorf("answered calls: got %d, want 1", got)
+	}
+	if got := p.Calls.Retried.Load(); got != 0 {
+		t.Errorf("calls that were not answered: got %d, want 0", got)
 	}
 }
 
@@ -625,23 +720,30 @@ func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
 		_, err := forwardAsk(t, newTestPeers(t))
 		f := apierror.Of(err)
 		if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE {
-			t.Errorf("got %v, %v; expected unavailable, NOT_HERE", f.Code, f.Reason)
+			t.Errorf("got the code %v and the reason %v, want unavailable and NOT_HERE", f.Code, f.Reason)
 		}
 		if want := "partition 0 of 256"; !strings.Contains(f.Text, want) {
-			t.Errorf("got the text %q, expected it to name %s", f.Text, want)
+			t.Errorf("got the text %q, want %q in it", f.Text, want)
 		}
 	})
 	t.Run("a node that cannot be reached", func(t *testing.T) {
-		gone := startNode(t, "gone", events.AllPartitions(), hangUntilCanceled)
-		gone.Addr = "127.0.0.1:1" // no process listens there
-		_, err := forwardAsk(t, newTestPeers(t, gone))
-		if f := apierror.Of(err); f.Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
-			t.Errorf("got %v, %v with the cause %v; expected NOT_HERE with a cause", f.Reason, err, errors.Unwrap(err))
+		// No process listens at this address.
+		unreachable := Node{Name: "unreachable", Addr: "127.0.0.1:1", Serves: events.AllPartitions()}
+		_, err := forwardAsk(t, newTestPeers(t, unreachable))
+		f := apierror.Of(err)
+		if f.Reason != skeinv1.Reason_REASON_NOT_HERE {
+			t.Errorf("reason of %v: got %v, want NOT_HERE", err, f.Reason)
+		}
+		if want := "partition 0 of 256"; !strings.Contains(f.Text, want) {
+			t.Errorf("got the text %q, want %q in it", f.Text, want)
+		}
+		if errors.Unwrap(err) == nil {
+			t.Errorf("cause of %v: got none, want the error of the connection", err)
 		}
 	})
 }
 
-// TestErrorsOfTheCallerAreNotRetried demands that an error that any node would return is returned
+// TestErrorsOfTheCallerAreNotRetried checks that an error that any node would return is returned
 // unchanged, and that no other node is asked.
 func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 	want := &apierror.Failure{
@@ -650,13 +752,20 @@ func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 	}
 	all := events.AllPartitions()
 	p := newTestPeers(t, startNode(t, "a", all, refuseWith(want)), startNode(t, "b", all, answerAs("b", 1)))
-	_, err := forwardAsk(t, p)
-	f := apierror.Of(err)
-	if f.Code != want.Code || f.Reason != want.Reason || f.Text != want.Text {
-		t.Errorf("got %v, %v, %q; expected %v, %v, %q", f.Code, f.Reason, f.Text, want.Code, want.Reason, want.Text)
+
+	answeredBy, err := forwardAsk(t, p)
+	if err == nil {
+		t.Fatalf("got the answer of %q, want the error of a", answeredBy)
 	}
-	if diff := cmp.Diff(want.Fields, f.Fields); diff != "" {
+	got := apierror.Of(err)
+	if got.Code != want.Code || got.Reason != want.Reason || got.Text != want.Text {
+		t.Errorf("got %v, %v, %q; want %v, %v, %q", got.Code, got.Reason, got.Text, want.Code, want.Reason, want.Text)
+	}
+	if diff := cmp.Diff(want.Fields, got.Fields); diff != "" {
 		t.Errorf("fields of the error (-want +got):\n%s", diff)
+	}
+	if got := p.Calls.Retried.Load(); got != 0 {
+		t.Errorf("calls after which another node was asked: got %d, want 0", got)
 	}
 }
 
@@ -676,9 +785,19 @@ func (l *requestLog) record(name string, answer askFunc) askFunc {
 	}
 }
 
-// TestRemoteBatchAsksEachNodeOnce demands that a question for all nodes is put to each of them
-// once, about partitions that together are those that this node does not hold. If nodes do not
-// answer, other nodes are asked about their partitions, once about each.
+// mustParsePartitions returns the partitions that a request is about.
+func mustParsePartitions(t *testing.T, req *peerv1.AskRequest) events.Partitions {
+	t.Helper()
+	partitions, err := events.ParsePartitions(req.GetPartitions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return partitions
+}
+
+// TestRemoteBatchAsksEachNodeOnce checks that a question for all nodes is put to each of them once,
+// about partitions that together are those that this node does not hold. If nodes do not answer,
+// other nodes are asked about their partitions, once about each.
 func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	var local, low, high events.Partitions
 	for i := range events.NumPartitions {
@@ -691,10 +810,15 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 			high.Add(uint8(i))
 		}
 	}
+
 	for _, c := range []struct {
 		name   string
 		broken askFunc // how the first two nodes fail; nil if they do not
-	}{{"well", nil}, {"not here", refuseWith(NotHereError())}, {"slow", hangUntilCanceled}} {
+	}{
+		{"all nodes answer", nil},
+		{"nodes do not serve the partitions", refuseWith(NotHereError())},
+		{"nodes hang", hangUntilCanceled},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			isBroken := c.broken != nil
 			requests := requestLog{byNode: map[string][]*peerv1.AskRequest{}}
@@ -718,72 +842,96 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)}
 			}
 
-			r := NewRemoteBatch(p, local, positionAt(3))
-			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Unresolved() {
-				t.Fatalf("before Fetch: got the parts %v (known: %v), expected a pending question", parts, known)
+			// Before Fetch, the answers to both questions are unknown.
+			batch := NewRemoteBatch(p, local, positionAt(3))
+			if parts, known := batch.Candidates("ann", 1, nil, 5); known || len(parts) > 0 {
+				t.Fatalf("Candidates before Fetch: got %v (known: %t), want no answer", parts, known)
 			}
-			if _, known := r.Reactions("ann", "", nil, 5); known {
-				t.Fatal("the answer to Reactions is known before Fetch")
+			if !batch.Unresolved() {
+				t.Fatal("Unresolved before Fetch: got false, want true")
 			}
-			if err := r.Fetch(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			parts, known := r.Candidates("ann", 1, nil, 5)
-			if !known || r.Unresolved() {
-				t.Errorf("after Fetch: known is %v, expected true; Unresolved is %v, expected false", known, r.Unresolved())
-			}
-			if len(parts) != 2 || r.Newest().Seq != wantNewest {
-				t.Errorf("got %d parts, the newest at %v; expected 2 parts, the newest at sequence %d", len(parts), r.Newest(), wantNewest)
+			if _, known := batch.Reactions("ann", "", nil, 5); known {
+				t.Fatal("Reactions before Fetch: the answer is known, want no answer")
 			}
 
+			if err := batch.Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			parts, known := batch.Candidates("ann", 1, nil, 5)
+			if !known || len(parts) != 2 {
+				t.Errorf("Candidates after Fetch: got %d parts (known: %t), want 2", len(parts), known)
+			}
+			if batch.Unresolved() {
+				t.Error("Unresolved after Fetch: got true, want false")
+			}
+			if got := batch.Newest().Seq; got != wantNewest {
+				t.Errorf("newest position: got the sequence %d, want %d", got, wantNewest)
+			}
+
+			// Both questions are in one request. Node c gets one instead of each broken node.
+			wantNodes := 2
+			if isBroken {
+				wantNodes = 3
+			}
+			if got := len(requests.byNode); got != wantNodes {
+				t.Errorf("nodes that were asked: got %d, want %d", got, wantNodes)
+			}
 			for name, reqs := range requests.byNode {
 				wantRequests := 1
 				if name == "c" {
-					wantRequests = 2 // one instead of each broken node
+					wantRequests = 2
 				}
-				if len(reqs) != wantRequests || len(reqs[0].GetQuestions()) != 2 || reqs[0].GetAtLeast() != positionAt(3).String() {
-					t.Errorf("%s got the requests %v, expected %d with 2 questions at or after %v", name, reqs, wantRequests, positionAt(3))
+				if len(reqs) != wantRequests {
+					t.Errorf("requests to %s: got %d, want %d", name, len(reqs), wantRequests)
+				}
+				for _, req := range reqs {
+					if len(req.GetQuestions()) != 2 || req.GetAtLeast() != positionAt(3).String() {
+						t.Errorf("request to %s: got %v, want 2 questions at least at %v", name, req, positionAt(3))
+					}
 				}
 			}
 
 			// The requests that were answered are about each partition once.
-			var union events.Partitions
-			count := 0
+			var askedAbout events.Partitions
+			partitionCount := 0
 			for name, reqs := range requests.byNode {
 				if isBroken && name != "c" {
 					continue
 				}
 				for _, req := range reqs {
-					partitions, err := events.ParsePartitions(req.GetPartitions())
-					if err != nil {
-						t.Fatal(err)
-					}
-					count += partitions.Len()
-					union.AddSet(&partitions)
+					partitions := mustParsePartitions(t, req)
+					partitionCount += partitions.Len()
+					askedAbout.AddSet(&partitions)
 				}
 			}
-			if count != events.NumPartitions-local.Len() || union.Len() != count {
-				t.Errorf("the nodes were asked about %d partitions, %d of them different; expected all %d that are not local, once each",
-					count, union.Len(), events.NumPartitions-local.Len())
+			want := events.NumPartitions - local.Len()
+			if partitionCount != want || askedAbout.Len() != want {
+				t.Errorf("partitions that nodes were asked about: got %d, of which %d are different; want all %d that are not local, once each",
+					partitionCount, askedAbout.Len(), want)
 			}
 		})
 	}
 }
 
-// TestIncompleteAnswerIsPassedOver demands that the next node is asked if a node does not answer
-// all questions.
+// TestIncompleteAnswerIsPassedOver checks that the next node is asked if a node does not answer all
+// questions.
 func TestIncompleteAnswerIsPassedOver(t *testing.T) {
-	all := events.AllPartitions()
-	empty := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+	answerNothing := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		return &peerv1.AskResponse{Newest: positionAt(5).String()}, nil
 	}
-	p := newTestPeers(t, startNode(t, "a", all, empty), startNode(t, "b", all, answerAs("b", 4)))
-	r := NewRemoteBatch(p, events.Partitions{}, positionAt(3))
-	r.Candidates("ann", 1, nil, 5)
-	if err := r.Fetch(t.Context()); err != nil {
+	all := events.AllPartitions()
+	p := newTestPeers(t, startNode(t, "a", all, answerNothing), startNode(t, "b", all, answerAs("b", 4)))
+
+	batch := NewRemoteBatch(p, events.Partitions{}, positionAt(3))
+	batch.Candidates("ann", 1, nil, 5)
+	if err := batch.Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if parts, known := r.Candidates("ann", 1, nil, 5); !known || r.Newest().Seq != 4 {
-		t.Errorf("got %v (known: %v) at %v, expected the answer of b at sequence 4", parts, known, r.Newest())
+	parts, known := batch.Candidates("ann", 1, nil, 5)
+	if !known {
+		t.Errorf("Candidates: got %v (known: %t), want the answer of b", parts, known)
+	}
+	if got := batch.Newest().Seq; got != 4 {
+		t.Errorf("newest position: got the sequence %d, want that of b, which is 4", got)
 	}
 }
