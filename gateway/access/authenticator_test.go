@@ -36,115 +36,137 @@ func mustOpen(t testing.TB, o Options) *Authenticator {
 	return a
 }
 
-// expect runs a subtest, which authenticates a call with an Authorization header, and expects a
-// caller or an error.
-func (a *Authenticator) expect(t *testing.T, name, header string, want Caller, wantErr error) {
+// mustNewToken returns a new token of a caller and its line for the file of tokens.
+func mustNewToken(t testing.TB, caller Caller, expires time.Time) (secret, line string) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Helper()
-		got, err := a.Authorize(time.Now(), header, nil)
-		if got != want || !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
-			t.Errorf("got %+v, %v; expected %+v, %v", got, err, want, wantErr)
-		}
-	})
+	secret, line, err := NewToken(caller, expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret, line
 }
 
-// expectErrorAt expects the error want, or none if want is nil, for a call at a time with a token.
-func (a *Authenticator) expectErrorAt(t *testing.T, now time.Time, token string, want error) {
+// expectCaller fails the test unless a call with an Authorization header has the given caller or
+// error.
+func expectCaller(t *testing.T, a *Authenticator, header string, want Caller, wantErr error) {
+	t.Helper()
+	got, err := a.Authorize(time.Now(), header, nil)
+	if got != want || !errors.Is(err, wantErr) {
+		t.Errorf("Authorize: got %+v and the error %v, want %+v and %v", got, err, want, wantErr)
+	}
+}
+
+// expectErrorAt fails the test unless a call with a token at a given time has the error want, or
+// none if want is nil.
+func expectErrorAt(t *testing.T, a *Authenticator, now time.Time, token string, want error) {
 	t.Helper()
 	_, err := a.Authorize(now, "Bearer "+token, nil)
 	if !errors.Is(err, want) {
-		t.Errorf("got the error %v, expected %v", err, want)
+		t.Errorf("Authorize: got the error %v, want %v", err, want)
 	}
 }
 
 func TestStaticTokensIdentifyTheirCallers(t *testing.T) {
 	web := Caller{Name: "web", Roles: Read | Publish}
 	ann := Caller{Name: "ann", Roles: Read, User: "ann"}
-	webToken, webLine, _ := NewToken(web, time.Time{})
-	annToken, annLine, _ := NewToken(ann, time.Now().Add(time.Hour))
-	oldToken, oldLine, _ := NewToken(web, time.Now().Add(-time.Hour))
+	webToken, webLine := mustNewToken(t, web, time.Time{})
+	annToken, annLine := mustNewToken(t, ann, time.Now().Add(time.Hour))
+	oldToken, oldLine := mustNewToken(t, web, time.Now().Add(-time.Hour))
+	webHash := webLine[strings.LastIndex(webLine, ":")+1:]
 	file := filepath.Join(t.TempDir(), "tokens")
 	mustWriteFile(t, file, strings.Join([]string{webLine, annLine, oldLine}, "\n"))
 	a := mustOpen(t, Options{Tokens: file})
 
-	a.expect(t, "web", "Bearer "+webToken, web, nil)
-	a.expect(t, "the scheme in small letters", "bearer "+webToken, web, nil)
-	a.expect(t, "ann", "Bearer "+annToken, ann, nil)
-	a.expect(t, "expired", "Bearer "+oldToken, Caller{}, ErrExpired)
-	a.expect(t, "none", "", Caller{}, ErrMissing)
-	for name, header := range map[string]string{
-		"another":                    "Bearer " + webToken[:len(webToken)-1] + "!",
-		"shorter":                    "Bearer " + webToken[:20],
-		"longer":                     "Bearer " + webToken + "x",
-		"scheme alone":               "Bearer ",
-		"no scheme":                  webToken,
-		"another scheme":             "Basic " + webToken,
-		"two":                        "Bearer " + webToken + ", Bearer " + webToken,
-		"spaces":                     "Bearer  " + webToken,
-		"garbage":                    "Bearer \x00\xff",
-		"its hash":                   "Bearer " + webLine[strings.LastIndex(webLine, ":")+1:],
-		"huge":                       "Bearer " + strings.Repeat("a", maxTokenBytes+1),
-		"a JWT where there are none": "Bearer a.b.c",
+	for name, c := range map[string]struct {
+		header  string
+		want    Caller
+		wantErr error
+	}{
+		"a service":                   {"Bearer " + webToken, web, nil},
+		"the scheme in small letters": {"bearer " + webToken, web, nil},
+		"a user":                      {"Bearer " + annToken, ann, nil},
+		"expired":                     {"Bearer " + oldToken, Caller{}, ErrExpired},
+		"no header":                   {"", Caller{}, ErrMissing},
+		"the last letter is wrong":    {"Bearer " + webToken[:len(webToken)-1] + "!", Caller{}, ErrInvalid},
+		"shorter":                     {"Bearer " + webToken[:20], Caller{}, ErrInvalid},
+		"longer":                      {"Bearer " + webToken + "x", Caller{}, ErrInvalid},
+		"the scheme alone":            {"Bearer ", Caller{}, ErrInvalid},
+		"no scheme":                   {webToken, Caller{}, ErrInvalid},
+		"another scheme":              {"Basic " + webToken, Caller{}, ErrInvalid},
+		"two tokens":                  {"Bearer " + webToken + ", Bearer " + webToken, Caller{}, ErrInvalid},
+		"two spaces":                  {"Bearer  " + webToken, Caller{}, ErrInvalid},
+		"garbage":                     {"Bearer \x00\xff", Caller{}, ErrInvalid},
+		"the hash of a token":         {"Bearer " + webHash, Caller{}, ErrInvalid},
+		"too long":                    {"Bearer " + strings.Repeat("a", maxTokenBytes+1), Caller{}, ErrInvalid},
+		"a JWT where there are none":  {"Bearer a.b.c", Caller{}, ErrInvalid},
 	} {
-		a.expect(t, name, header, Caller{}, ErrInvalid)
+		t.Run(name, func(t *testing.T) { expectCaller(t, a, c.header, c.want, c.wantErr) })
 	}
 
 	// A token that is removed from the file is no longer valid, and neither is any token when the
 	// file is empty.
 	mustWriteFile(t, file, annLine)
-	a.expectErrorAt(t, afterChecks(1), webToken, ErrInvalid)
+	expectErrorAt(t, a, afterChecks(1), webToken, ErrInvalid)
 	mustWriteFile(t, file, "")
-	a.expectErrorAt(t, afterChecks(2), annToken, ErrInvalid)
+	expectErrorAt(t, a, afterChecks(2), annToken, ErrInvalid)
 }
 
 func TestJWTIsAcceptedOnlyWithValidClaims(t *testing.T) {
-	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	_, edwardsKey, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	for algorithm, j := range map[string]*accesstest.JWTs{
+	tester := Caller{Name: "tester", Roles: Read}
+
+	// claims replace those of a good token; nil removes one.
+	cases := []struct {
+		name    string
+		claims  map[string]any
+		want    Caller
+		wantErr error
+	}{
+		{"good", nil, tester, nil},
+		{"bound to a user", map[string]any{"skein_user": "ann"}, Caller{Name: "tester", Roles: Read, User: "ann"}, nil},
+		{"scopes", map[string]any{"skein_roles": "openid publish offline"}, Caller{Name: "tester", Roles: Publish | Offline}, nil},
+		{"no roles", map[string]any{"skein_roles": nil}, Caller{Name: "tester"}, nil},
+		{"roles of other services", map[string]any{"skein_roles": []string{"Read", "root"}}, Caller{Name: "tester"}, nil},
+		{"no subject", map[string]any{"sub": nil}, Caller{Name: "jwt", Roles: Read}, nil},
+		{"a subject that would forge a line of the log", map[string]any{"sub": "a\nlevel=ERROR"}, Caller{Name: "jwt", Roles: Read}, nil},
+		{"several audiences", map[string]any{"aud": []string{"other", "skein"}}, tester, nil},
+		{"just expired", map[string]any{"exp": now.Add(-10 * time.Second).Unix()}, tester, nil},
+		{"expired", map[string]any{"exp": now.Add(-time.Minute).Unix()}, Caller{}, ErrExpired},
+		{"no expiry", map[string]any{"exp": nil}, Caller{}, errNoExpiry},
+		{"not yet valid", map[string]any{"nbf": now.Add(time.Minute).Unix()}, Caller{}, errNotYet},
+		{"issued in the future", map[string]any{"iat": now.Add(time.Minute).Unix()}, Caller{}, errNotYet},
+		{"another audience", map[string]any{"aud": "other"}, Caller{}, errAudience},
+		{"no audience", map[string]any{"aud": nil}, Caller{}, errAudience},
+		{"another issuer", map[string]any{"iss": accesstest.Issuer + "/"}, Caller{}, errIssuer},
+		{"no issuer", map[string]any{"iss": nil}, Caller{}, errIssuer},
+		{"an empty user", map[string]any{"skein_user": ""}, Caller{}, errClaims},
+		{"an invalid id of a user", map[string]any{"skein_user": "a b"}, Caller{}, errClaims},
+		{"null for a user", map[string]any{"skein_user": json.RawMessage("null")}, Caller{}, errClaims},
+		{"several users", map[string]any{"skein_user": []string{"ann"}}, Caller{}, errClaims},
+		{"roles of another type", map[string]any{"skein_roles": 15}, Caller{}, errClaims},
+		{"expiry of another type", map[string]any{"exp": "never"}, Caller{}, errClaims},
+	}
+
+	for algorithm, issuer := range map[string]*accesstest.JWTs{
 		"ES256": accesstest.NewJWTs(t, "one"),
 		"RS256": accesstest.JWTsOf(t, "two", jose.RS256, newRSAKey(t, 2048)),
-		"EdDSA": accesstest.JWTsOf(t, "three", jose.EdDSA, edwards),
+		"EdDSA": accesstest.JWTsOf(t, "three", jose.EdDSA, edwardsKey),
 	} {
-		a := mustOpen(t, Options{JWKS: j.File})
-		for _, c := range []struct {
-			name   string
-			claims map[string]any
-			want   Caller
-			err    error
-		}{
-			{"good", nil, Caller{Name: "tester", Roles: Read}, nil},
-			{"bound", map[string]any{"skein_user": "ann"}, Caller{Name: "tester", Roles: Read, User: "ann"}, nil},
-			{"scopes", map[string]any{"skein_roles": "openid publish offline"}, Caller{Name: "tester", Roles: Publish | Offline}, nil},
-			{"no roles", map[string]any{"skein_roles": nil}, Caller{Name: "tester"}, nil},
-			{"roles of others", map[string]any{"skein_roles": []string{"Read", "root"}}, Caller{Name: "tester"}, nil},
-			{"no subject", map[string]any{"sub": nil}, Caller{Name: "jwt", Roles: Read}, nil},
-			{"a subject for the log", map[string]any{"sub": "a\nlevel=ERROR"}, Caller{Name: "jwt", Roles: Read}, nil},
-			{"several audiences", map[string]any{"aud": []string{"other", "skein"}}, Caller{Name: "tester", Roles: Read}, nil},
-			{"just expired", map[string]any{"exp": now.Add(-10 * time.Second).Unix()}, Caller{Name: "tester", Roles: Read}, nil},
-			{"expired", map[string]any{"exp": now.Add(-time.Minute).Unix()}, Caller{}, ErrExpired},
-			{"no expiry", map[string]any{"exp": nil}, Caller{}, errNoExpiry},
-			{"not yet", map[string]any{"nbf": now.Add(time.Minute).Unix()}, Caller{}, errNotYet},
-			{"issued in the future", map[string]any{"iat": now.Add(time.Minute).Unix()}, Caller{}, errNotYet},
-			{"another audience", map[string]any{"aud": "other"}, Caller{}, errAudience},
-			{"no audience", map[string]any{"aud": nil}, Caller{}, errAudience},
-			{"another issuer", map[string]any{"iss": accesstest.Issuer + "/"}, Caller{}, errIssuer},
-			{"no issuer", map[string]any{"iss": nil}, Caller{}, errIssuer},
-			{"an empty user", map[string]any{"skein_user": ""}, Caller{}, errClaims},
-			{"no user's id", map[string]any{"skein_user": "a b"}, Caller{}, errClaims},
-			{"null for a user", map[string]any{"skein_user": json.RawMessage("null")}, Caller{}, errClaims},
-			{"several users", map[string]any{"skein_user": []string{"ann"}}, Caller{}, errClaims},
-			{"roles of another shape", map[string]any{"skein_roles": 15}, Caller{}, errClaims},
-			{"expiry of another shape", map[string]any{"exp": "never"}, Caller{}, errClaims},
-		} {
-			token := j.Token(c.claims)
-			a.expect(t, algorithm+"/"+c.name, "Bearer "+token, c.want, c.err)
-			// The second time, a good token comes from the cache.
-			a.expect(t, algorithm+"/"+c.name+", again", "Bearer "+token, c.want, c.err)
-		}
+		t.Run(algorithm, func(t *testing.T) {
+			a := mustOpen(t, Options{JWKS: issuer.File})
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) {
+					token := issuer.Token(c.claims)
+					expectCaller(t, a, "Bearer "+token, c.want, c.wantErr)
+					// The second time, a good token comes from the cache.
+					expectCaller(t, a, "Bearer "+token, c.want, c.wantErr)
+				})
+			}
+		})
 	}
 }
 
@@ -155,60 +177,86 @@ func forgeJWT(header, payload string, signature func(signed []byte) []byte) stri
 	return signed + "." + encode(signature([]byte(signed)))
 }
 
-func TestForgedJWTsAreRefused(t *testing.T) {
-	j := accesstest.NewJWTs(t, "one")
-	other := accesstest.NewJWTs(t, "one")
-	a := mustOpen(t, Options{JWKS: j.File})
-	good := j.Token(nil)
-	a.expect(t, "good", "Bearer "+good, Caller{Name: "tester", Roles: Read}, nil)
-
-	parts := strings.Split(good, ".")
-	payloadJSON, _ := base64.RawURLEncoding.DecodeString(parts[1])
-	payload := string(payloadJSON)
-	payloadWithAdmin := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(payload, "read", "admin", 1)))
-	public, err := j.Public().MarshalJSON()
+// mustDecodeBase64 decodes a part of a JWT.
+func mustDecodeBase64(t *testing.T, text string) []byte {
+	t.Helper()
+	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, _ := x509.MarshalPKIXPublicKey(j.Public().Key)
-	otherPublic, _ := other.Public().MarshalJSON()
-	otherSignature, _ := base64.RawURLEncoding.DecodeString(strings.Split(other.Token(nil), ".")[2])
+	return data
+}
 
-	// These return signatures.
-	hmacWith := func(key []byte) func([]byte) []byte {
+// mustMarshalKey returns a key as JSON.
+func mustMarshalKey(t *testing.T, key jose.JSONWebKey) []byte {
+	t.Helper()
+	data, err := key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestForgedJWTsAreRefused(t *testing.T) {
+	issuer := accesstest.NewJWTs(t, "one")
+	forger := accesstest.NewJWTs(t, "one")
+	a := mustOpen(t, Options{JWKS: issuer.File})
+	good := issuer.Token(nil)
+	expectCaller(t, a, "Bearer "+good, Caller{Name: "tester", Roles: Read}, nil)
+
+	parts := strings.Split(good, ".")
+	payload := string(mustDecodeBase64(t, parts[1]))
+	payloadWithAdmin := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(payload, "read", "admin", 1)))
+	publicJSON := mustMarshalKey(t, issuer.Public())
+	publicDER, err := x509.MarshalPKIXPublicKey(issuer.Public().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgerJSON := string(mustMarshalKey(t, forger.Public()))
+	forgerSignature := mustDecodeBase64(t, strings.Split(forger.Token(nil), ".")[2])
+
+	// These return functions that sign.
+	signHMAC := func(key []byte) func([]byte) []byte {
 		return func(signed []byte) []byte {
 			mac := hmac.New(sha256.New, key)
 			mac.Write(signed)
 			return mac.Sum(nil)
 		}
 	}
-	fixed := func(signature []byte) func([]byte) []byte { return func([]byte) []byte { return signature } }
-	none := fixed(nil)
-	zeros := fixed(make([]byte, 64))
+	useSignature := func(signature []byte) func([]byte) []byte {
+		return func([]byte) []byte { return signature }
+	}
+	unsigned := useSignature(nil)
+	zeros := useSignature(make([]byte, 64))
 
 	for name, token := range map[string]string{
-		"another key of the same id":   other.Token(nil),
-		"another id":                   accesstest.NewJWTs(t, "two").Token(nil),
-		"more roles":                   parts[0] + "." + payloadWithAdmin + "." + parts[2],
-		"no signature":                 parts[0] + "." + parts[1] + ".",
-		"half a signature":             good[:len(good)-40],
-		"alg none":                     forgeJWT(`{"alg":"none","kid":"one"}`, payload, none),
-		"alg NONE":                     forgeJWT(`{"alg":"NONE","kid":"one"}`, payload, none),
-		"HS256 with the public key":    forgeJWT(`{"alg":"HS256","kid":"one"}`, payload, hmacWith(public)),
-		"HS256 with its DER":           forgeJWT(`{"alg":"HS256","kid":"one"}`, payload, hmacWith(der)),
-		"an embedded key":              forgeJWT(`{"alg":"ES256","kid":"one","jwk":`+string(otherPublic)+`}`, payload, fixed(otherSignature)),
-		"a key from afar":              forgeJWT(`{"alg":"ES256","jku":"https://example.com/jwks.json"}`, payload, none),
-		"another algorithm of the key": forgeJWT(`{"alg":"ES384","kid":"one"}`, payload, fixed(make([]byte, 96))),
-		"zeros":                        forgeJWT(`{"alg":"ES256","kid":"one"}`, payload, zeros),
-		"no JSON":                      forgeJWT(`{"alg":"ES256","kid":"one"}`, "payload", zeros),
-		"dots":                         "..",
-		"five parts":                   "a.b.c.d.e",
-		"text":                         "a.b.c",
+		"another key with the same id":   forger.Token(nil),
+		"another key with another id":    accesstest.NewJWTs(t, "two").Token(nil),
+		"more roles":                     parts[0] + "." + payloadWithAdmin + "." + parts[2],
+		"no signature":                   parts[0] + "." + parts[1] + ".",
+		"a part of a signature":          good[:len(good)-40],
+		"alg none":                       forgeJWT(`{"alg":"none","kid":"one"}`, payload, unsigned),
+		"alg NONE":                       forgeJWT(`{"alg":"NONE","kid":"one"}`, payload, unsigned),
+		"HS256 with the public key":      forgeJWT(`{"alg":"HS256","kid":"one"}`, payload, signHMAC(publicJSON)),
+		"HS256 with the DER of the key":  forgeJWT(`{"alg":"HS256","kid":"one"}`, payload, signHMAC(publicDER)),
+		"an embedded key":                forgeJWT(`{"alg":"ES256","kid":"one","jwk":`+forgerJSON+`}`, payload, useSignature(forgerSignature)),
+		"the URL of a key":               forgeJWT(`{"alg":"ES256","jku":"https://example.com/jwks.json"}`, payload, unsigned),
+		"another algorithm than the key": forgeJWT(`{"alg":"ES384","kid":"one"}`, payload, useSignature(make([]byte, 96))),
+		"a signature of zeros":           forgeJWT(`{"alg":"ES256","kid":"one"}`, payload, zeros),
+		"a payload that is not JSON":     forgeJWT(`{"alg":"ES256","kid":"one"}`, "payload", zeros),
+		"dots":                           "..",
+		"five parts":                     "a.b.c.d.e",
+		"text":                           "a.b.c",
 	} {
-		a.expect(t, name, "Bearer "+token, Caller{}, ErrInvalid)
-		if _, err := a.Authorize(time.Now(), "Bearer "+token, nil); err != nil && err.Error() != ErrInvalid.Error() {
-			t.Errorf("%s: got the error %q, expected no more than %q", name, err, ErrInvalid)
-		}
+		t.Run(name, func(t *testing.T) {
+			expectCaller(t, a, "Bearer "+token, Caller{}, ErrInvalid)
+
+			// The text must not help a forger.
+			_, err := a.Authorize(time.Now(), "Bearer "+token, nil)
+			if err == nil || err.Error() != ErrInvalid.Error() {
+				t.Errorf("text of the error: got %v, want no more than %q", err, ErrInvalid)
+			}
+		})
 	}
 }
 
@@ -220,21 +268,21 @@ func TestKeysRotateWithoutRefusedCalls(t *testing.T) {
 	after := accesstest.NewJWTs(t, "after")
 	file := before.File
 	a := mustOpen(t, Options{JWKS: file})
-	// Each call signs a new token, which is not in the cache.
-	expectNewToken := func(now time.Time, j *accesstest.JWTs, want error) {
+	// expectNewToken uses a token that is not in the cache.
+	expectNewToken := func(now time.Time, issuer *accesstest.JWTs, want error) {
 		t.Helper()
-		a.expectErrorAt(t, now, j.Token(nil), want)
+		expectErrorAt(t, a, now, issuer.Token(nil), want)
 	}
-	old := before.Token(nil)
+	verifiedToken := before.Token(nil)
 	expectNewToken(time.Now(), after, ErrInvalid)
 
 	accesstest.WriteKeys(t, file, before, after)
 	expectNewToken(afterChecks(1), before, nil)
 	expectNewToken(afterChecks(1), after, nil)
-	a.expectErrorAt(t, afterChecks(1), old, nil)
+	expectErrorAt(t, a, afterChecks(1), verifiedToken, nil)
 
 	accesstest.WriteKeys(t, file, after)
-	a.expectErrorAt(t, afterChecks(2), old, ErrInvalid)
+	expectErrorAt(t, a, afterChecks(2), verifiedToken, ErrInvalid)
 	expectNewToken(afterChecks(2), after, nil)
 
 	// If the file is invalid, the previous keys stay.
@@ -242,14 +290,14 @@ func TestKeysRotateWithoutRefusedCalls(t *testing.T) {
 	expectNewToken(afterChecks(3), after, nil)
 }
 
-// TestVerifiedTokenExpires demands that a JWT that was verified once is refused after it has
+// TestVerifiedTokenExpires checks that a JWT that was verified once is refused after it has
 // expired.
 func TestVerifiedTokenExpires(t *testing.T) {
-	j := accesstest.NewJWTs(t, "one")
-	a := mustOpen(t, Options{JWKS: j.File})
-	token := j.Token(map[string]any{"exp": time.Now().Add(time.Minute).Unix()})
-	a.expect(t, "fresh", "Bearer "+token, Caller{Name: "tester", Roles: Read}, nil)
-	a.expectErrorAt(t, time.Now().Add(2*time.Minute), token, ErrExpired)
+	issuer := accesstest.NewJWTs(t, "one")
+	a := mustOpen(t, Options{JWKS: issuer.File})
+	token := issuer.Token(map[string]any{"exp": time.Now().Add(time.Minute).Unix()})
+	expectCaller(t, a, "Bearer "+token, Caller{Name: "tester", Roles: Read}, nil)
+	expectErrorAt(t, a, time.Now().Add(2*time.Minute), token, ErrExpired)
 }
 
 func TestCacheOfVerifiedTokensIsBounded(t *testing.T) {
@@ -264,81 +312,82 @@ func TestCacheOfVerifiedTokensIsBounded(t *testing.T) {
 			t.Fatalf("token %d is not in the cache after it was added", i)
 		}
 		if len(v.byHash) > capacity {
-			t.Fatalf("after %d tokens, %d are cached, expected at most %d", i+1, len(v.byHash), capacity)
+			t.Fatalf("cached tokens after %d were added: got %d, want at most %d", i+1, len(v.byHash), capacity)
 		}
 	}
 }
 
 func TestCertificateIdentifiesItsCaller(t *testing.T) {
 	ca := accesstest.NewAuthority(t)
-	leaf := func(name string) *x509.Certificate {
+	newLeaf := func(name string) *x509.Certificate {
 		pair, _, _ := ca.Client(t.TempDir(), name)
 		return pair.Leaf
 	}
+	// The line of ops has a token that is only valid together with a certificate.
+	secret, opsLine := mustNewToken(t, Caller{Name: "ops", Roles: Admin}, time.Time{})
 	file := filepath.Join(t.TempDir(), "tokens")
-	secret, line, _ := NewToken(Caller{Name: "ops", Roles: Admin}, time.Time{})
-	mustWriteFile(t, file, "backup offline cert:backup\nold read expires=2020-01-01T00:00:00Z cert:old\n"+line+" cert:ops\n")
+	mustWriteFile(t, file, "backup offline cert:backup\nold read expires=2020-01-01T00:00:00Z cert:old\n"+opsLine+" cert:ops\n")
 	a := mustOpen(t, Options{Tokens: file})
 
 	for _, c := range []struct {
 		name, header string
 		cert         *x509.Certificate
-		want         string
-		err          error
+		want         string // the name of the caller
+		wantErr      error
 	}{
-		{"by certificate", "", leaf("backup"), "backup", nil},
-		{"a certificate that nobody names", "", leaf("ops"), "", ErrMissing},
-		{"an old line", "", leaf("old"), "", ErrExpired},
-		{"a bad token beside a good certificate", "Bearer x", leaf("backup"), "", ErrInvalid},
-		{"token and certificate", "Bearer " + secret, leaf("ops"), "ops", nil},
+		{"by certificate", "", newLeaf("backup"), "backup", nil},
+		{"a certificate that is not sufficient without a token", "", newLeaf("ops"), "", ErrMissing},
+		{"the line has expired", "", newLeaf("old"), "", ErrExpired},
+		{"a bad token beside a good certificate", "Bearer x", newLeaf("backup"), "", ErrInvalid},
+		{"token and certificate", "Bearer " + secret, newLeaf("ops"), "ops", nil},
 		{"token without its certificate", "Bearer " + secret, nil, "", errCertificate},
-		{"token with another certificate", "Bearer " + secret, leaf("backup"), "", errCertificate},
+		{"token with another certificate", "Bearer " + secret, newLeaf("backup"), "", errCertificate},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := a.Authorize(time.Now(), c.header, c.cert)
-			if got.Name != c.want || !errors.Is(err, c.err) {
-				t.Errorf("got %+v, %v; expected the caller %q, %v", got, err, c.want, c.err)
+			if got.Name != c.want || !errors.Is(err, c.wantErr) {
+				t.Errorf("Authorize: got %+v and the error %v, want the caller %q and %v", got, err, c.want, c.wantErr)
 			}
 		})
 	}
 	t.Run("a certificate that has expired since the handshake", func(t *testing.T) {
-		_, err := a.Authorize(time.Now().Add(3*time.Hour), "Bearer "+secret, leaf("ops"))
+		_, err := a.Authorize(time.Now().Add(3*time.Hour), "Bearer "+secret, newLeaf("ops"))
 		if !errors.Is(err, errCertificate) {
-			t.Errorf("got the error %v, expected %v", err, errCertificate)
+			t.Errorf("Authorize: got the error %v, want %v", err, errCertificate)
 		}
 	})
 }
 
 func TestOpenRefusesIncompleteOptions(t *testing.T) {
-	j := accesstest.NewJWTs(t, "one")
+	issuer := accesstest.NewJWTs(t, "one")
+	// The file of the keys exists, so its absence cannot be the error of the cases that name it.
+	if _, err := os.Stat(issuer.File); err != nil {
+		t.Fatal(err)
+	}
+
 	for name, o := range map[string]Options{
 		"nothing":                         {},
-		"keys without issuer or audience": {JWKS: j.File},
-		"keys without audience":           {JWKS: j.File, Issuer: "x"},
-		"keys without issuer":             {JWKS: j.File, Audience: "x"},
+		"keys without issuer or audience": {JWKS: issuer.File},
+		"keys without audience":           {JWKS: issuer.File, Issuer: "x"},
+		"keys without issuer":             {JWKS: issuer.File, Audience: "x"},
 		"a missing token file":            {Tokens: "missing"},
 		"a missing JWKS file":             {JWKS: "missing", Issuer: "x", Audience: "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Open(o); err == nil {
-				t.Errorf("Open accepts %+v, expected an error", o)
+				t.Errorf("Open(%+v): got no error, want one", o)
 			}
 		})
 	}
-	// The file of the keys exists, so that its absence was not the error.
-	if _, err := os.Stat(j.File); err != nil {
-		t.Error(err)
-	}
 }
 
-// FuzzAuthorize demands that no header makes Authorize panic, and that no header without the
+// FuzzAuthorize checks that no header makes Authorize panic, and that no header without the
 // signature of the issuer authenticates a caller.
 func FuzzAuthorize(f *testing.F) {
-	j := accesstest.NewJWTs(f, "one")
-	a := mustOpen(f, Options{JWKS: j.File})
-	good := j.Token(nil)
+	issuer := accesstest.NewJWTs(f, "one")
+	a := mustOpen(f, Options{JWKS: issuer.File})
 	want := Caller{Name: "tester", Roles: Read}
-	f.Add("Bearer " + good)
+	f.Add("Bearer " + issuer.Token(nil))
 	f.Add("Bearer a.b.c")
 	f.Add("Basic Zm9vOmJhcg==")
 	f.Fuzz(func(t *testing.T, header string) {
@@ -346,10 +395,10 @@ func FuzzAuthorize(f *testing.F) {
 		// caller, because the signed claims are the same.
 		caller, err := a.Authorize(time.Now(), header, nil)
 		if err == nil && caller != want {
-			t.Errorf("%q: got %+v, expected %+v or an error", header, caller, want)
+			t.Errorf("Authorize(%q): got %+v, want %+v or an error", header, caller, want)
 		}
 		if err != nil && caller != (Caller{}) {
-			t.Errorf("%q: got %+v with the error %v, expected no caller", header, caller, err)
+			t.Errorf("Authorize(%q): got %+v with the error %v, want no caller", header, caller, err)
 		}
 	})
 }
@@ -357,16 +406,19 @@ func FuzzAuthorize(f *testing.F) {
 // BenchmarkAuthorize measures the authentication of a caller that has called before, and of one
 // that has not.
 func BenchmarkAuthorize(b *testing.B) {
+	secret, line := mustNewToken(b, Caller{Name: "web", Roles: Read}, time.Time{})
 	file := filepath.Join(b.TempDir(), "tokens")
-	secret, line, _ := NewToken(Caller{Name: "web", Roles: Read}, time.Time{})
 	if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	j := accesstest.NewJWTs(b, "one")
-	a := mustOpen(b, Options{Tokens: file, JWKS: j.File})
-	long := "Bearer " + j.Token(map[string]any{"groups": strings.Repeat("x", 600)})
+	issuer := accesstest.NewJWTs(b, "one")
+	a := mustOpen(b, Options{Tokens: file, JWKS: issuer.File})
+	longJWT := "Bearer " + issuer.Token(map[string]any{"groups": strings.Repeat("x", 600)})
+
 	for name, header := range map[string]string{
-		"static": "Bearer " + secret, "jwt": "Bearer " + j.Token(nil), "jwt of 1 KB": long,
+		"static":      "Bearer " + secret,
+		"jwt":         "Bearer " + issuer.Token(nil),
+		"jwt of 1 KB": longJWT,
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -379,8 +431,9 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 	b.Run("jwt, first time", func(b *testing.B) {
 		for b.Loop() {
+			// Forget the tokens that were verified.
 			a.keys.current(time.Now()).verified = newVerifiedTokens(maxVerifiedTokens)
-			if _, err := a.Authorize(time.Now(), long, nil); err != nil {
+			if _, err := a.Authorize(time.Now(), longJWT, nil); err != nil {
 				b.Fatal(err)
 			}
 		}

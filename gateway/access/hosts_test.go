@@ -8,7 +8,7 @@ func TestOnlyLoopbackHostsAreLoopback(t *testing.T) {
 		"[::ffff:127.0.0.1]:1",
 	} {
 		if !IsLoopbackHost(host) {
-			t.Errorf("IsLoopbackHost(%q) is false, expected true", host)
+			t.Errorf("IsLoopbackHost(%q): got false, want true", host)
 		}
 	}
 	for _, host := range []string{
@@ -16,7 +16,7 @@ func TestOnlyLoopbackHostsAreLoopback(t *testing.T) {
 		"10.0.0.1", "[::1%25lo]", "[::1%lo]:1", "0x7f.0.0.1", "2130706433", "localhost:1:2", "localhost ", "127.0.0.1@evil.example",
 	} {
 		if IsLoopbackHost(host) {
-			t.Errorf("IsLoopbackHost(%q) is true, expected false", host)
+			t.Errorf("IsLoopbackHost(%q): got true, want false", host)
 		}
 	}
 }
@@ -24,34 +24,44 @@ func TestOnlyLoopbackHostsAreLoopback(t *testing.T) {
 func TestNewHostsRefusesWhatIsNoHost(t *testing.T) {
 	for _, name := range []string{"", "a:1", "a/b", "http://a", "a b", "[::1]:2", "*.example"} {
 		if _, err := NewHosts([]string{name}); err == nil {
-			t.Errorf("NewHosts accepts %q, expected an error", name)
+			t.Errorf("NewHosts(%q): got no error, want one", name)
 		}
 	}
 }
 
-func TestHostsAllowLoopbackAndListedHosts(t *testing.T) {
-	h, err := NewHosts([]string{"Skein.internal.", "10.0.0.1", "[2001:db8::1]", "2001:db8::2"})
+// mustNewHosts returns the Hosts of a list of names.
+func mustNewHosts(t *testing.T, names ...string) Hosts {
+	t.Helper()
+	h, err := NewHosts(names)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, host := range []string{
-		"localhost:1", "skein.internal", "SKEIN.internal:7411", "10.0.0.1:80", "[2001:db8::1]:80", "[2001:db8::2]",
-	} {
-		if !h.Allow(host) || !h.IsOwn(host) {
-			t.Errorf("%q: Allow is %v and IsOwn is %v, expected true", host, h.Allow(host), h.IsOwn(host))
-		}
-	}
-	const other = "evil.example"
-	if h.Allow(other) || h.IsOwn(other) {
-		t.Errorf("%q: Allow is %v and IsOwn is %v, expected false", other, h.Allow(other), h.IsOwn(other))
-	}
+	return h
+}
 
-	// "*" allows other hosts, but does not make them the service's own.
-	h, err = NewHosts([]string{"*"})
-	if err != nil {
-		t.Fatal(err)
+// expectAllowAndOwn fails the test unless Allow and IsOwn return the given values for a host.
+func expectAllowAndOwn(t *testing.T, h Hosts, host string, wantAllow, wantIsOwn bool) {
+	t.Helper()
+	if got := h.Allow(host); got != wantAllow {
+		t.Errorf("Allow(%q): got %t, want %t", host, got, wantAllow)
 	}
-	if !h.Allow(other) || h.IsOwn(other) {
-		t.Errorf("%q with *: Allow is %v and IsOwn is %v, expected true and false", other, h.Allow(other), h.IsOwn(other))
+	if got := h.IsOwn(host); got != wantIsOwn {
+		t.Errorf("IsOwn(%q): got %t, want %t", host, got, wantIsOwn)
 	}
+}
+
+func TestHostsAllowLoopbackAndListedHosts(t *testing.T) {
+	const other = "evil.example"
+	t.Run("listed hosts", func(t *testing.T) {
+		h := mustNewHosts(t, "Skein.internal.", "10.0.0.1", "[2001:db8::1]", "2001:db8::2")
+		for _, host := range []string{
+			"localhost:1", "skein.internal", "SKEIN.internal:7411", "10.0.0.1:80", "[2001:db8::1]:80", "[2001:db8::2]",
+		} {
+			expectAllowAndOwn(t, h, host, true, true)
+		}
+		expectAllowAndOwn(t, h, other, false, false)
+	})
+	t.Run("a star allows other hosts but does not make them the service's own", func(t *testing.T) {
+		expectAllowAndOwn(t, mustNewHosts(t, "*"), other, true, false)
+	})
 }
