@@ -44,40 +44,39 @@ func connect(t *testing.T, server, client *tls.Config) (state tls.ConnectionStat
 func expectRefusedConnection(t *testing.T, server, client *tls.Config) {
 	t.Helper()
 	if _, text, err := connect(t, server, client); err == nil {
-		t.Errorf("the client was accepted and received %q, expected an error", text)
+		t.Errorf("the client was accepted and received %q, want an error", text)
 	}
 }
 
 func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 	ca := accesstest.NewAuthority(t)
-	stranger := accesstest.NewAuthority(t)
-	dir := t.TempDir()
-	cert, key := ca.Server(dir)
+	otherCA := accesstest.NewAuthority(t)
+	cert, key := ca.Server(t.TempDir())
 	c, err := OpenCertificates(Files{Cert: cert, Key: key, ClientCA: ca.File}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, _, _ := ca.Client(t.TempDir(), "web")
-	bad, _, _ := stranger.Client(t.TempDir(), "web")
-	trusting := func(certs ...tls.Certificate) *tls.Config {
+	valid, _, _ := ca.Client(t.TempDir(), "web")
+	foreign, _, _ := otherCA.Client(t.TempDir(), "web")
+	newClient := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool, Certificates: certs, MinVersion: tls.VersionTLS12}
 	}
-	// connectWithSerial returns the serial number of the server's certificate.
-	connectWithSerial := func() string {
+	// serverSerial makes a connection, and returns the serial number of the server's certificate.
+	serverSerial := func() string {
 		t.Helper()
-		state, _, err := connect(t, c.Config(), trusting(good))
+		state, _, err := connect(t, c.Config(), newClient(valid))
 		if err != nil {
 			t.Fatalf("the client was not accepted: %v", err)
 		}
 		return state.PeerCertificates[0].SerialNumber.String()
 	}
 
-	first := connectWithSerial()
+	firstSerial := serverSerial()
 	for name, client := range map[string]*tls.Config{
-		"no certificate":         trusting(),
-		"of another authority":   trusting(bad),
-		"an old version of TLS":  {RootCAs: ca.Pool, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS11},
-		"a server's certificate": trusting(mustLoadPair(t, cert, key)),
+		"no certificate":         newClient(),
+		"of another authority":   newClient(foreign),
+		"an old version of TLS":  {RootCAs: ca.Pool, Certificates: []tls.Certificate{valid}, MaxVersion: tls.VersionTLS11},
+		"a server's certificate": newClient(mustLoadPair(t, cert, key)),
 	} {
 		t.Run(name, func(t *testing.T) { expectRefusedConnection(t, c.Config(), client) })
 	}
@@ -86,19 +85,19 @@ func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 	newCert, newKey := ca.Server(t.TempDir())
 	mustRename(t, newCert, cert)
 	c.config.current(afterChecks(1))
-	if serial := connectWithSerial(); serial != first {
-		t.Errorf("with a new certificate and an old key: got the serial number %s, expected %s", serial, first)
+	if got := serverSerial(); got != firstSerial {
+		t.Errorf("serial number with a new certificate and an old key: got %s, want %s as before", got, firstSerial)
 	}
 	mustRename(t, newKey, key)
 	c.config.current(afterChecks(2))
-	if serial := connectWithSerial(); serial == first {
-		t.Errorf("with a new pair: got the serial number %s of the old certificate, expected another", serial)
+	if got := serverSerial(); got == firstSerial {
+		t.Errorf("serial number with a new pair: got %s as before, want another", got)
 	}
 
 	// The authority of the client is no longer trusted.
-	mustRename(t, stranger.File, ca.File)
+	mustRename(t, otherCA.File, ca.File)
 	c.config.current(afterChecks(3))
-	expectRefusedConnection(t, c.Config(), trusting(good))
+	expectRefusedConnection(t, c.Config(), newClient(valid))
 }
 
 func mustLoadPair(t *testing.T, cert, key string) tls.Certificate {
@@ -118,11 +117,13 @@ func mustRename(t *testing.T, from, to string) {
 }
 
 func TestOpenCertificatesRefusesUnusableFiles(t *testing.T) {
+	const secret = "geheim"
 	ca := accesstest.NewAuthority(t)
 	cert, key := ca.Server(t.TempDir())
 	_, otherKey := ca.Server(t.TempDir())
 	junk := filepath.Join(t.TempDir(), "junk")
-	mustWriteFile(t, junk, "geheim")
+	mustWriteFile(t, junk, secret)
+
 	for name, f := range map[string]Files{
 		"nothing":               {},
 		"no key":                {Cert: cert},
@@ -135,8 +136,11 @@ func TestOpenCertificatesRefusesUnusableFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := OpenCertificates(f, nil)
-			if err == nil || strings.Contains(err.Error(), "geheim") {
-				t.Errorf("got %v, expected an error that does not quote the files", err)
+			if err == nil {
+				t.Fatal("OpenCertificates: got no error, want one")
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("OpenCertificates: got the error %v, want one that does not quote the files", err)
 			}
 		})
 	}

@@ -46,20 +46,21 @@ func mustWriteKeySet(t *testing.T, keys ...jose.JSONWebKey) string {
 }
 
 func TestLoadKeysSkipsKeysForOtherUses(t *testing.T) {
-	edwards, _, err := ed25519.GenerateKey(rand.Reader)
+	edwardsKey, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := loadKeys(mustWriteKeySet(t,
+	file := mustWriteKeySet(t,
 		jose.JSONWebKey{KeyID: "r", Key: newRSAKey(t, 2048).Public()},
 		jose.JSONWebKey{KeyID: "e", Key: newECKey(t, elliptic.P256()).Public(), Use: "sig", Algorithm: "ES256"},
 		jose.JSONWebKey{KeyID: "e2", Key: newECKey(t, elliptic.P256()).Public()},
-		jose.JSONWebKey{KeyID: "d", Key: edwards},
+		jose.JSONWebKey{KeyID: "d", Key: edwardsKey},
 		// These are for other algorithms or another use.
 		jose.JSONWebKey{KeyID: "x1", Key: newECKey(t, elliptic.P384()).Public()},
 		jose.JSONWebKey{KeyID: "x2", Key: newECKey(t, elliptic.P256()).Public(), Use: "enc"},
 		jose.JSONWebKey{KeyID: "x3", Key: newRSAKey(t, 2048).Public(), Algorithm: "RS512"},
-	))
+	)
+	keys, err := loadKeys(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,33 +74,37 @@ func TestLoadKeysSkipsKeysForOtherUses(t *testing.T) {
 		t.Errorf("algorithms by key id (-want +got):\n%s", diff)
 	}
 
-	// A token may have no key id, if its algorithm has one key. It cannot choose the algorithm of a
-	// key.
+	// A token need not name its key if there is only one key for its algorithm. It cannot choose the
+	// algorithm of a key.
 	for _, c := range []struct {
-		id, algorithm string
-		want          bool
+		name, id, algorithm string
+		want                bool
 	}{
-		{"", "RS256", true},
-		{"", "EdDSA", true},
-		{"", "ES256", false}, // there are two
-		{"e", "ES256", true},
-		{"e", "RS256", false},
-		{"e", "HS256", false},
-		{"r", "none", false},
-		{"x2", "ES256", false},
-		{"nobody", "ES256", false},
-		{"", "", false},
+		{"no id, one RSA key", "", "RS256", true},
+		{"no id, one Edwards key", "", "EdDSA", true},
+		{"no id, two elliptic keys", "", "ES256", false},
+		{"an id and its algorithm", "e", "ES256", true},
+		{"an id and another algorithm", "e", "RS256", false},
+		{"an id and HMAC", "e", "HS256", false},
+		{"an id and no signature", "r", "none", false},
+		{"a key for another use", "x2", "ES256", false},
+		{"an unknown id", "nobody", "ES256", false},
+		{"neither id nor algorithm", "", "", false},
 	} {
-		if _, ok := keys.find(jose.Header{KeyID: c.id, Algorithm: c.algorithm}); ok != c.want {
-			t.Errorf("key id %q and algorithm %q: found is %v, expected %v", c.id, c.algorithm, ok, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			_, got := keys.find(jose.Header{KeyID: c.id, Algorithm: c.algorithm})
+			if got != c.want {
+				t.Errorf("key with the id %q and the algorithm %q is found: got %t, want %t", c.id, c.algorithm, got, c.want)
+			}
+		})
 	}
 }
 
 func TestLoadKeysRefusesUnsafeKeys(t *testing.T) {
+	t.Setenv("GODEBUG", "rsa1024min=0") // otherwise the test cannot make a short key
 	private := newECKey(t, elliptic.P256())
 	withID := jose.JSONWebKey{KeyID: "a", Key: private.Public()}
-	t.Setenv("GODEBUG", "rsa1024min=0") // otherwise the test cannot make a short key
+
 	for name, c := range map[string]struct {
 		file, wantErr string
 	}{
@@ -114,19 +119,32 @@ func TestLoadKeysRefusesUnsafeKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadKeys(c.file)
 			if err == nil || !strings.Contains(err.Error(), c.wantErr) {
-				t.Errorf("got %v, expected an error with %q", err, c.wantErr)
+				t.Errorf("loadKeys: got the error %v, want %q in it", err, c.wantErr)
 			}
 		})
 	}
 }
 
 func TestLoadKeysRefusesMalformedFilesWithoutQuotingThem(t *testing.T) {
-	for _, text := range []string{"", "{", "[]", `{"keys":[{"kty":"EC","d":"geheim"}]}`, `{"keys":[3]}`, `{"keys":[{"kty":"new"}]}`} {
-		file := filepath.Join(t.TempDir(), "jwks.json")
-		mustWriteFile(t, file, text)
-		_, err := loadKeys(file)
-		if err == nil || strings.Contains(err.Error(), "geheim") {
-			t.Errorf("%q: got %v, expected an error that does not quote the file", text, err)
-		}
+	const secret = "geheim"
+	for name, text := range map[string]string{
+		"an empty file":           "",
+		"not JSON":                "{",
+		"a list":                  "[]",
+		"a key without its curve": `{"keys":[{"kty":"EC","d":"` + secret + `"}]}`,
+		"a number for a key":      `{"keys":[3]}`,
+		"an unknown type of key":  `{"keys":[{"kty":"new"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "jwks.json")
+			mustWriteFile(t, file, text)
+			_, err := loadKeys(file)
+			if err == nil {
+				t.Fatalf("loadKeys of %q: got no error, want one", text)
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("loadKeys of %q: got the error %v, want one that does not quote the file", text, err)
+			}
+		})
 	}
 }

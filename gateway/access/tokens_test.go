@@ -3,7 +3,6 @@ package access
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const someHash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
+// abcHash is the SHA-256 of "abc".
+const abcHash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 func TestLoadTokensReadsEveryKindOfLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	mustWriteFile(t, file, `
 # who may do what
-web read,publish sha256:`+someHash+`
+web read,publish sha256:`+abcHash+`
 ann  read  user=ann	expires=2030-01-02T03:04:05Z sha256:`+strings.Repeat("0A", 32)+`
 
 backup offline cert:backup.internal
@@ -42,59 +42,70 @@ ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 		},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(tokenFile{}, credential{})); diff != "" {
-		t.Errorf("tokens of the file (-expected +got):\n%s", diff)
+		t.Errorf("tokens of the file (-want +got):\n%s", diff)
 	}
 }
 
-// TestLoadTokensNamesTheLineWithoutSecrets demands that the error says what is wrong with a line,
+// TestLoadTokensNamesTheLineWithoutSecrets checks that the error says what is wrong with a line,
 // and does not quote a text that may be a misplaced secret.
 func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 	const secret = "skein_verysecret"
-	good := "ok read sha256:" + someHash + "\n"
-	for _, c := range []struct{ line, want string }{
-		{"web", "want NAME ROLE"},
-		{"web read", "want NAME ROLE"},
-		{"web read user=ann", "want NAME ROLE"},
-		{"web read " + secret, "want NAME ROLE"},
-		{"web read token:" + secret, "want NAME ROLE"},
-		{"web " + secret + " sha256:" + someHash, "second field"},
-		{"web read,write sha256:" + someHash, "second field"},
-		{"web read sha256:" + secret, "64 hexadecimal digits"},
-		{"web read sha256:" + someHash + "00", "64 hexadecimal digits"},
-		{"web read sha256:" + strings.Repeat("é", 32), "64 hexadecimal digits"},
-		{"web read sha256:" + someHash, "line before"},
-		{"web read user= sha256:" + strings.Repeat("22", 32), "user=…"},
-		{"web read user=a user=b sha256:" + strings.Repeat("22", 32), "want NAME ROLE"},
-		{"web read expires=tomorrow sha256:" + strings.Repeat("22", 32), "expires=…"},
-		{"web read cert:", "cert:…"},
-		{"web read cert:a\nweb read cert:a", "line before"},
-		{strings.Repeat("w", 300) + " read cert:a", "longer than"},
-		{strings.Repeat("x", 100_000), "token too long"},
+	const firstLine = "ok read sha256:" + abcHash + "\n"
+	otherHash := strings.Repeat("22", 32)
+	const wantFields = "want NAME ROLE"
+	const wantDigits = "64 hexadecimal digits"
+
+	for name, c := range map[string]struct{ line, want string }{
+		"a name alone":                 {"web", wantFields},
+		"no token":                     {"web read", wantFields},
+		"a user but no token":          {"web read user=ann", wantFields},
+		"a secret without a prefix":    {"web read " + secret, wantFields},
+		"a secret with a wrong prefix": {"web read token:" + secret, wantFields},
+		"a secret instead of roles":    {"web " + secret + " sha256:" + abcHash, "second field"},
+		"an unknown role":              {"web read,write sha256:" + abcHash, "second field"},
+		"a secret instead of its hash": {"web read sha256:" + secret, wantDigits},
+		"a hash that is too long":      {"web read sha256:" + abcHash + "00", wantDigits},
+		"64 bytes that are no digits":  {"web read sha256:" + strings.Repeat("é", 32), wantDigits},
+		"the hash of another line":     {"web read sha256:" + abcHash, "line before"},
+		"an empty user":                {"web read user= sha256:" + otherHash, "user=…"},
+		"two users":                    {"web read user=a user=b sha256:" + otherHash, wantFields},
+		"an expiry that is no time":    {"web read expires=tomorrow sha256:" + otherHash, "expires=…"},
+		"an empty certificate":         {"web read cert:", "cert:…"},
+		"a certificate twice":          {"web read cert:a\nweb read cert:a", "line before"},
+		"a name that is too long":      {strings.Repeat("w", 300) + " read cert:a", "longer than"},
+		"a line that is too long":      {strings.Repeat("x", 100_000), "token too long"},
 	} {
-		file := filepath.Join(t.TempDir(), "tokens")
-		mustWriteFile(t, file, good+c.line)
-		_, err := loadTokens(file)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
-			t.Errorf("%.60s: got %v, expected an error with %q and without the secret", c.line, err, c.want)
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "tokens")
+			mustWriteFile(t, file, firstLine+c.line)
+			_, err := loadTokens(file)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("loadTokens of %.60q: got the error %v, want %q in it", c.line, err, c.want)
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("loadTokens of %.60q: got the error %v, want one without the secret", c.line, err)
+			}
+		})
+	}
+	t.Run("a missing file", func(t *testing.T) {
+		if _, err := loadTokens("missing"); err == nil {
+			t.Error("loadTokens: got no error, want one")
 		}
-	}
-	if _, err := loadTokens("missing"); err == nil {
-		t.Error("loadTokens accepts a missing file, expected an error")
-	}
+	})
 }
 
 func TestNewTokenIsReadBack(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
 	caller := Caller{Name: "web", Roles: Read | Offline, User: "ann"}
 	expires := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
-	secret, line, err := NewToken(caller, expires)
-	if err != nil {
-		t.Fatal(err)
+	secret, line := mustNewToken(t, caller, expires)
+	if strings.Contains(line, secret) {
+		t.Errorf("got the line %q, want one without the secret %q", line, secret)
 	}
-	if strings.Contains(line, secret) || len(secret) < 40 {
-		t.Errorf("the line %q has the secret, or the secret %q is short", line, secret)
+	if len(secret) < 40 {
+		t.Errorf("got the secret %q of %d characters, want at least 40", secret, len(secret))
 	}
 
+	file := filepath.Join(t.TempDir(), "tokens")
 	mustWriteFile(t, file, line+"\n")
 	loaded, err := loadTokens(file)
 	if err != nil {
@@ -102,40 +113,52 @@ func TestNewTokenIsReadBack(t *testing.T) {
 	}
 	got := loaded.byHash[sha256.Sum256([]byte(secret))]
 	if got.caller != caller || !got.expires.Equal(expires) {
-		t.Errorf("%s: got %+v, expected %+v until %v", line, got, caller, expires)
-	}
-	if again, _, _ := NewToken(caller, time.Time{}); again == secret {
-		t.Error("NewToken returned the same token twice")
+		t.Errorf("token of the line %s: got %+v, want %+v until %v", line, got, caller, expires)
 	}
 
-	for _, bad := range []Caller{
-		{},
-		{Name: "web"},
-		{Name: "a b", Roles: Read},
-		{Name: "#a", Roles: Read},
-		{Name: "a", Roles: Read, User: "b c"},
-		{Name: "a", Roles: Read, User: strings.Repeat("u", 200)},
-		{Name: strings.Repeat("n", 300), Roles: Read},
-	} {
-		if _, line, err := NewToken(bad, time.Time{}); err == nil {
-			t.Errorf("NewToken(%+v): got the line %q, expected an error", bad, line)
-		}
+	secondSecret, _ := mustNewToken(t, caller, time.Time{})
+	if secondSecret == secret {
+		t.Errorf("second token: got %q again, want another", secondSecret)
 	}
 }
 
-// FuzzLoadTokens demands that no line of a token file makes its parser panic, and that every token
+func TestNewTokenRefusesInvalidCallers(t *testing.T) {
+	for name, caller := range map[string]Caller{
+		"the zero caller":         {},
+		"no roles":                {Name: "web"},
+		"a space in the name":     {Name: "a b", Roles: Read},
+		"the sign of a comment":   {Name: "#a", Roles: Read},
+		"a space in the user":     {Name: "a", Roles: Read, User: "b c"},
+		"a user that is too long": {Name: "a", Roles: Read, User: strings.Repeat("u", 200)},
+		"a name that is too long": {Name: strings.Repeat("n", 300), Roles: Read},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, line, err := NewToken(caller, time.Time{}); err == nil {
+				t.Errorf("NewToken(%+v): got the line %q, want an error", caller, line)
+			}
+		})
+	}
+}
+
+// FuzzLoadTokens checks that no line of a token file makes its parser panic, and that every token
 // has roles.
 func FuzzLoadTokens(f *testing.F) {
-	f.Add("web read,publish user=a expires=2030-01-02T03:04:05Z sha256:" + someHash)
+	f.Add("web read,publish user=a expires=2030-01-02T03:04:05Z sha256:" + abcHash)
 	f.Add("a read cert:x\n# y\n\nb admin cert:z")
 	f.Fuzz(func(t *testing.T, text string) {
 		loaded := &tokenFile{byHash: map[tokenHash]credential{}, byCert: map[string]credential{}}
 		for line := range strings.Lines(text) {
 			_ = loaded.addLine(strings.Fields(line)) // a bad line must add nothing
 		}
+
 		for hash, c := range loaded.byHash {
-			if c.caller.Roles == 0 || len(hex.EncodeToString(hash[:])) != 64 {
-				t.Errorf("got %+v with the hash %x, expected roles and a hash of 32 bytes", c, hash)
+			if c.caller.Roles == 0 {
+				t.Errorf("token with the hash %x: got %+v, want roles", hash, c)
+			}
+		}
+		for cert, c := range loaded.byCert {
+			if c.caller.Roles == 0 {
+				t.Errorf("certificate %q: got %+v, want roles", cert, c)
 			}
 		}
 	})
