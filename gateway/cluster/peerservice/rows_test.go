@@ -15,17 +15,20 @@ import (
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
+// row is a row of a store. Its fields are exported for cmp.
+type row struct{ Key, Value string }
+
 // fakeStoreAccess is a StoreAccess that only has rows.
 type fakeStoreAccess struct {
 	peerservice.StoreAccess
-	rows [][2]string
+	rows []row
 }
 
 func (f fakeStoreAccess) Rows(
 	_ context.Context, _, _ string, _ uint32, _ events.Partitions, do func(key, value []byte) error,
 ) error {
 	for _, r := range f.rows {
-		if err := do([]byte(r[0]), []byte(r[1])); err != nil {
+		if err := do([]byte(r.Key), []byte(r.Value)); err != nil {
 			return err
 		}
 	}
@@ -33,7 +36,7 @@ func (f fakeStoreAccess) Rows(
 }
 
 // sendRows calls Rows of a StoreService that has the given rows.
-func sendRows(t *testing.T, rows [][2]string, send func(*peerv1.RowsResponse) error) {
+func sendRows(t *testing.T, rows []row, send func(*peerv1.RowsResponse) error) {
 	t.Helper()
 	all := events.AllPartitions()
 	s := peerservice.StoreService{Access: fakeStoreAccess{rows: rows}}
@@ -43,23 +46,24 @@ func sendRows(t *testing.T, rows [][2]string, send func(*peerv1.RowsResponse) er
 }
 
 func TestRowsArriveAsSent(t *testing.T) {
-	var want [][2]string
+	// Together the values have more than a megabyte, which is too much for one part.
+	var want []row
 	for i := range 50 {
-		want = append(want, [2]string{fmt.Sprint(i), strings.Repeat("v", i*1000)})
+		want = append(want, row{fmt.Sprint(i), strings.Repeat("v", i*1000)})
 	}
 
-	var got [][2]string
+	var got []row
 	parts := 0
 	sendRows(t, want, func(part *peerv1.RowsResponse) error {
 		parts++
 		return peerservice.EachRow(part, func(key, value []byte) error {
-			got = append(got, [2]string{string(key), string(value)})
+			got = append(got, row{string(key), string(value)})
 			return nil
 		})
 	})
 
 	if parts < 2 {
-		t.Errorf("the rows came in %d parts, expected several", parts)
+		t.Errorf("parts in which the rows came: got %d, want at least 2", parts)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-sent +received):\n%s", diff)
@@ -67,17 +71,22 @@ func TestRowsArriveAsSent(t *testing.T) {
 }
 
 func TestEachRowReturnsErrors(t *testing.T) {
+	// The part is only valid during the call, so its bytes are copied.
 	part := &peerv1.RowsResponse{}
-	sendRows(t, [][2]string{{"key", "value"}}, func(p *peerv1.RowsResponse) error {
+	sendRows(t, []row{{"key", "value"}}, func(p *peerv1.RowsResponse) error {
 		part.Rows = bytes.Clone(p.GetRows())
 		return nil
 	})
+	if len(part.GetRows()) < 2 {
+		t.Fatalf("bytes of the row: got %d, want some that can be truncated", len(part.GetRows()))
+	}
 
 	t.Run("a truncated part", func(t *testing.T) {
-		ignore := func(_, _ []byte) error { return nil }
+		ignoreRow := func(_, _ []byte) error { return nil }
 		for n := 1; n < len(part.GetRows()); n++ {
-			if err := peerservice.EachRow(&peerv1.RowsResponse{Rows: part.GetRows()[:n]}, ignore); err == nil {
-				t.Errorf("the first %d of %d bytes were accepted, expected an error", n, len(part.GetRows()))
+			truncated := &peerv1.RowsResponse{Rows: part.GetRows()[:n]}
+			if err := peerservice.EachRow(truncated, ignoreRow); err == nil {
+				t.Errorf("EachRow of the first %d of %d bytes: got no error, want one", n, len(part.GetRows()))
 			}
 		}
 	})
@@ -85,7 +94,7 @@ func TestEachRowReturnsErrors(t *testing.T) {
 		errFull := errors.New("full")
 		err := peerservice.EachRow(part, func(_, _ []byte) error { return errFull })
 		if !errors.Is(err, errFull) {
-			t.Errorf("got the error %v, expected %v", err, errFull)
+			t.Errorf("EachRow: got the error %v, want %v", err, errFull)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package request
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,31 +64,31 @@ func setLimits(shape *messageShape, limit int) {
 	}
 }
 
-// TestEveryRequestListHasALimit demands that every list of every request has a limit of at most 100
-// 000, and that no field is a map, whose items would not be counted.
+// TestEveryRequestListHasALimit checks that every list of every request has a limit of at most
+// 100,000, and that no field is a map, whose items would not be counted.
 func TestEveryRequestListHasALimit(t *testing.T) {
 	lists := 0
 	for _, m := range emptyRequests(t) {
 		t.Run(messageName(m), func(t *testing.T) {
-			d := m.ProtoReflect().Descriptor()
-			expectNoMaps(t, d)
+			descriptor := m.ProtoReflect().Descriptor()
+			expectNoMaps(t, descriptor)
 			listCount := 0
-			expectLimits(t, newMessageShape(d, "", 1, &listCount))
+			expectLimits(t, newMessageShape(descriptor, "", 1, &listCount))
 			lists += listCount
 		})
 	}
 	// Without this, the test would also pass if it found no requests or no lists.
 	if lists < 10 {
-		t.Errorf("the requests have %d lists, expected at least 10", lists)
+		t.Errorf("lists of all requests: got %d, want at least 10", lists)
 	}
 }
 
-// expectLimits fails the test unless all lists of a shape have a limit of 1 to 100 000.
+// expectLimits fails the test unless all lists of a shape have a limit of 1 to 100,000.
 func expectLimits(t *testing.T, shape *messageShape) {
 	t.Helper()
 	for _, f := range shape.byName {
 		if f.countIndex >= 0 && (f.limit < 1 || f.limit > 100_000) {
-			t.Errorf("the limit of the list %s is %d, expected 1 to 100 000", f.path, f.limit)
+			t.Errorf("limit of the list %s: got %d, want 1 to 100,000", f.path, f.limit)
 		}
 		if f.message != nil {
 			expectLimits(t, f.message)
@@ -101,39 +102,20 @@ func expectNoMaps(t *testing.T, d protoreflect.MessageDescriptor) {
 	for i := range d.Fields().Len() {
 		field := d.Fields().Get(i)
 		if field.IsMap() {
-			t.Errorf("%s is a map, expected no maps", field.FullName())
+			t.Errorf("%s is a map, want no maps", field.FullName())
 		} else if field.Message() != nil {
 			expectNoMaps(t, field.Message())
 		}
 	}
 }
 
-// FuzzListLimits demands that a message that decodes is refused if and only if one of its lists is
+// FuzzListLimits checks that a message that decodes is refused if and only if one of its lists is
 // too long. All lists have the limit 2, so that short inputs reach it.
 func FuzzListLimits(f *testing.F) {
-	for _, text := range []string{
-		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
-		`{"user\u0049ds":["a","b","c"]}`, `{"userIds":["]","[\"","}"]}`, `{"userIds":[`, `{"userIds":[}`, `{"userIds":[,,,,]}`, `{`, ``,
-		`{"events":[{"served":{"userId":"a","itemIds":["1","2"]}},{"served":{"itemIds":["3"]}}]}`,
-		`{"events":[{"userFollowed":{"followerId":"a","userId":"b"},"occurredAt":"2026-01-01T00:00:00Z"},{},{}]}`,
-		`{"numericIds":["1",2,"3"],"windowMonths":1}`, `{"partitions":[1,2,3],"projection":"graph"}`, `{"pairs":[{"board":{}},{},{}]}`,
-		`{"x":[1,2,3],"userIds":["a","b","c"]}`, `{"userIds":null,"viewerId":1}`, `[1]`, `"a"`, `null`,
-	} {
-		for i := range uint8(40) {
-			f.Add([]byte(text), i)
-		}
-	}
-	for i := range emptyRequests(f) {
-		publish := &skeinv1.PublishRequest{Events: []*skeinv1.Event{followEvent("a", "b"), servedEvent("a", "1", "2", "3")}}
-		data, _ := proto.Marshal(publish)
-		f.Add(data, uint8(i))
-		f.Add(append(data, data...), uint8(i))
-		numbers, _ := proto.Marshal(&skeinv1.FilterSeenRequest{NumericIds: []uint64{1, 2, 3}})
-		f.Add(numbers, uint8(i))
-	}
+	addListSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte, messageIndex uint8) {
-		all := emptyRequests(t)
-		m := all[int(messageIndex)%len(all)]
+		requests := emptyRequests(t)
+		m := requests[int(messageIndex)%len(requests)]
 		const limit = 2
 		listCount := 0
 		shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &listCount)
@@ -142,24 +124,61 @@ func FuzzListLimits(f *testing.F) {
 		// In the binary encoding, a message field that occurs twice may replace its first value. The
 		// items of both values are counted, so the counter may refuse more than the decoded message
 		// shows.
-		binary := listCounter{make([]int, listCount)}
-		failure := binary.countMessage(data, shape)
+		binaryCounter := listCounter{make([]int, listCount)}
+		failure := binaryCounter.countMessage(data, shape)
 		if proto.Unmarshal(data, m) == nil {
 			tooLong := longerListOf(m, limit)
 			if tooLong != "" && failure == nil {
-				t.Errorf("binary %T %q: not refused, expected a refusal of the list %q", m, data, tooLong)
+				t.Errorf("binary %T %q: got no refusal, want one for the list %q", m, data, tooLong)
 			}
 		}
 
-		inJSON := jsonCounter{listCounter{make([]int, listCount)}, data}
-		failure = inJSON.countObject(shape)
+		counterOfJSON := jsonCounter{listCounter{make([]int, listCount)}, data}
+		failure = counterOfJSON.countObject(shape)
 		if protojson.Unmarshal(data, m) == nil {
 			tooLong := longerListOf(m, limit)
 			if (tooLong != "") != (failure != nil) {
-				t.Errorf("JSON %T %q: the refusal is %v, expected one for the list %q (none for \"\")", m, data, failure, tooLong)
+				t.Errorf("JSON %T %q: got the refusal %v, want one for the list %q (none for \"\")", m, data, failure, tooLong)
 			}
 		}
 	})
+}
+
+// addListSeeds adds inputs with lists of different lengths, each for every request.
+func addListSeeds(f *testing.F) {
+	f.Helper()
+	requests := len(emptyRequests(f))
+	for _, text := range []string{
+		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
+		`{"user\u0049ds":["a","b","c"]}`, `{"userIds":["]","[\"","}"]}`, `{"userIds":[`, `{"userIds":[}`, `{"userIds":[,,,,]}`, `{`, ``,
+		`{"events":[{"served":{"userId":"a","itemIds":["1","2"]}},{"served":{"itemIds":["3"]}}]}`,
+		`{"events":[{"userFollowed":{"followerId":"a","userId":"b"},"occurredAt":"2026-01-01T00:00:00Z"},{},{}]}`,
+		`{"numericIds":["1",2,"3"],"windowMonths":1}`, `{"partitions":[1,2,3],"projection":"graph"}`, `{"pairs":[{"board":{}},{},{}]}`,
+		`{"x":[1,2,3],"userIds":["a","b","c"]}`, `{"userIds":null,"viewerId":1}`, `[1]`, `"a"`, `null`,
+	} {
+		for i := range requests {
+			f.Add([]byte(text), uint8(i))
+		}
+	}
+
+	publish := mustMarshal(f, &skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{newFollow("a", "b"), newServed("a", "1", "2", "3")},
+	})
+	numbers := mustMarshal(f, &skeinv1.FilterSeenRequest{NumericIds: []uint64{1, 2, 3}})
+	for i := range requests {
+		f.Add(publish, uint8(i))
+		f.Add(slices.Concat(publish, publish), uint8(i))
+		f.Add(numbers, uint8(i))
+	}
+}
+
+func mustMarshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // longerListOf returns the path of a list of m that has more items than the limit, or "" if there
@@ -178,7 +197,8 @@ func longerListOf(m proto.Message, limit int) string {
 // TestTooLongListIsRefusedBeforeDecoding sends bodies with one or two million empty items. Each
 // must be refused for its length, with the name of the list, before it is decoded.
 func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
-	const items = 2_000_000
+	const binaryItems = 2_000_000
+	const jsonItems = 1_000_000
 	for _, c := range []struct {
 		m proto.Message
 		// list is the list that is too long, and jsonName its name in JSON.
@@ -192,42 +212,44 @@ func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 		{&skeinv1.PublishRequest{}, "events", "events", "\x0a\x00", `{}`},
 		{&skeinv1.FilterSeenRequest{}, "item_ids", "itemIds", "\x12\x00", `""`},
 	} {
-		data := []byte(strings.Repeat(c.binaryItem, items))
-		jsonItems := strings.TrimSuffix(strings.Repeat(c.jsonItem+",", items/2), ",")
-		text := []byte(`{"` + c.jsonName + `":[` + jsonItems + "]}")
+		inBinary := []byte(strings.Repeat(c.binaryItem, binaryItems))
+		jsonList := strings.TrimSuffix(strings.Repeat(c.jsonItem+",", jsonItems), ",")
+		inJSON := []byte(`{"` + c.jsonName + `":[` + jsonList + "]}")
 		for encoding, decode := range map[string]func() error{
-			"binary": func() error { return UnmarshalProto(data, c.m) },
-			"JSON":   func() error { return JSONCodec{"json"}.Unmarshal(text, c.m) },
+			"binary": func() error { return UnmarshalProto(inBinary, c.m) },
+			"JSON":   func() error { return JSONCodec{"json"}.Unmarshal(inJSON, c.m) },
 		} {
 			t.Run(messageName(c.m)+" in "+encoding, func(t *testing.T) {
 				var err error
-				if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
-					t.Errorf("got %v allocations, expected at most 60", n)
+				allocations := testing.AllocsPerRun(1, func() { err = decode() })
+				if allocations > 60 {
+					t.Errorf("allocations: got %v, want at most 60", allocations)
 				}
 				f, ok := errors.AsType[*apierror.Failure](err)
 				if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.list || !strings.Contains(f.Text, "at most") {
-					t.Errorf("got %v, expected a failure that names only %s and its limit", err, c.list)
+					t.Errorf("got the error %v, want a failure that names only %s and its limit", err, c.list)
 				}
-				if size := proto.Size(c.m); size != 0 {
-					t.Errorf("%d bytes were decoded, expected none", size)
+				if got := proto.Size(c.m); got != 0 {
+					t.Errorf("bytes that were decoded: got %d, want 0", got)
 				}
 			})
 		}
 	}
 }
 
-// TestCheckOfLongListStopsAtMaxViolations demands that the check of a list with many invalid items
+// TestCheckOfLongListStopsAtMaxViolations checks that the check of a list with many invalid items
 // stops as soon as there are as many violations as an error may have.
 func TestCheckOfLongListStopsAtMaxViolations(t *testing.T) {
 	var c Checker
 	c.RequireIDs("ids", make([]string, 10_000))
-	if len(c.Violations) != apierror.MaxViolations {
-		t.Errorf("got %d violations, expected %d", len(c.Violations), apierror.MaxViolations)
+	if got := len(c.Violations); got != apierror.MaxViolations {
+		t.Errorf("violations: got %d, want %d", got, apierror.MaxViolations)
 	}
 
-	others := fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)
+	// The error does not say how many items are invalid, because the others were not checked.
+	wantEnd := fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)
 	f := apierror.Invalid(c.Violations...)
-	if !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, others) {
-		t.Errorf("got the text %q, expected it to begin with ids[0] and end with %q", f.Text, others)
+	if !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, wantEnd) {
+		t.Errorf("text of the error: got %q, want ids[0] at the beginning and %q at the end", f.Text, wantEnd)
 	}
 }

@@ -7,19 +7,21 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func board(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
+func newBoard(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
 
-// userPair returns a pair whose target is a user.
-func userPair(follower, user string) *skeinv1.FollowPair {
+// newUserPair returns a pair whose target is a user.
+func newUserPair(follower, user string) *skeinv1.FollowPair {
 	return &skeinv1.FollowPair{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}
 }
 
-func followEvent(follower, user string) *skeinv1.Event {
+// newFollow returns the event that a follower follows a user.
+func newFollow(follower, user string) *skeinv1.Event {
 	fact := &skeinv1.UserFollowed{UserId: follower, TargetUserId: user}
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: fact}}
 }
 
-func servedEvent(user string, items ...string) *skeinv1.Event {
+// newServed returns the event that items were served to a user.
+func newServed(user string, items ...string) *skeinv1.Event {
 	fact := &skeinv1.Served{UserId: user, ItemIds: items}
 	return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: fact}}
 }

@@ -22,9 +22,9 @@ func wireMessages() []proto.Message {
 	}
 }
 
-// expectSameDecoding fails the test if UnmarshalProto and the library decode data differently. The
-// texts of their errors may differ.
-func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
+// mustDecodeLikeLibrary stops the test if UnmarshalProto and the library decode data differently.
+// The texts of their errors may differ.
+func mustDecodeLikeLibrary(t *testing.T, data []byte, empty proto.Message) {
 	t.Helper()
 	got := proto.Clone(empty)
 	gotErr := UnmarshalProto(data, got)
@@ -32,14 +32,14 @@ func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
 	wantErr := proto.Unmarshal(data, want)
 
 	if (gotErr == nil) != (wantErr == nil) {
-		t.Fatalf("%T %x: got the error %v, expected %v as from the library", empty, data, gotErr, wantErr)
+		t.Fatalf("UnmarshalProto of %T %x: got the error %v, want %v as from the library", empty, data, gotErr, wantErr)
 	}
 	if wantErr == nil && !proto.Equal(got, want) {
-		t.Fatalf("%T %x (-library +hand-written):\n%s", empty, data, cmp.Diff(want, got, protocmp.Transform()))
+		t.Fatalf("UnmarshalProto of %T %x (-library +hand-written):\n%s", empty, data, cmp.Diff(want, got, protocmp.Transform()))
 	}
 }
 
-// TestWireCodeAgreesWithTheLibrary demands that the library can decode what the hand-written code
+// TestWireCodeAgreesWithTheLibrary checks that the library can decode what the hand-written code
 // has encoded, and that both decode the same message from the same bytes, however the bytes are
 // changed.
 func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
@@ -48,29 +48,33 @@ func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
 		t.Run(messageName(empty), func(t *testing.T) {
 			for range 3000 {
 				m := proto.Clone(empty)
-				requesttest.Fill(r, m.ProtoReflect(), []float64{1, 0.8, 0.3}[r.IntN(3)])
-				data, err := AppendProto([]byte("before"), m)
+				probability := []float64{1, 0.8, 0.3}[r.IntN(3)]
+				requesttest.Fill(r, m.ProtoReflect(), probability)
+
+				// The encoder appends to a buffer that already contains something.
+				const before = "before"
+				buffer, err := AppendProto([]byte(before), m)
 				if err != nil {
 					t.Fatal(err)
 				}
-				data = data[len("before"):]
-				expectDecodesTo(t, data, m)
-				expectSameDecoding(t, data, empty)
+				data := buffer[len(before):]
+				mustDecodeWithLibrary(t, data, m)
+				mustDecodeLikeLibrary(t, data, empty)
 
-				withEachFieldTwice := append(slices.Clone(data), data...)
-				expectSameDecoding(t, withEachFieldTwice, empty)
+				withEachFieldTwice := slices.Concat(data, data)
+				mustDecodeLikeLibrary(t, withEachFieldTwice, empty)
 				truncated := data[:r.IntN(len(data)+1)]
-				expectSameDecoding(t, truncated, empty)
+				mustDecodeLikeLibrary(t, truncated, empty)
 				withUnknownField := protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType)
 				withUnknownField = protowire.AppendVarint(withUnknownField, 1)
-				expectSameDecoding(t, withUnknownField, empty)
+				mustDecodeLikeLibrary(t, withUnknownField, empty)
 
 				// Change one byte after the other at random places.
+				changed := slices.Clone(data)
 				for range 3 {
-					if len(data) > 0 {
-						data = slices.Clone(data)
-						data[r.IntN(len(data))] = byte(r.Uint32())
-						expectSameDecoding(t, data, empty)
+					if len(changed) > 0 {
+						changed[r.IntN(len(changed))] = byte(r.Uint32())
+						mustDecodeLikeLibrary(t, changed, empty)
 					}
 				}
 			}
@@ -80,8 +84,8 @@ func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
 
 func messageName(m proto.Message) string { return string(m.ProtoReflect().Descriptor().Name()) }
 
-// expectDecodesTo fails the test unless the library decodes data as the message.
-func expectDecodesTo(t *testing.T, data []byte, want proto.Message) {
+// mustDecodeWithLibrary stops the test unless the library decodes data as the message.
+func mustDecodeWithLibrary(t *testing.T, data []byte, want proto.Message) {
 	t.Helper()
 	got := want.ProtoReflect().New().Interface()
 	if err := proto.Unmarshal(data, got); err != nil {
@@ -108,20 +112,20 @@ func TestWireCodeEncodesAllFields(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			expectDecodesTo(t, data, m)
+			mustDecodeWithLibrary(t, data, m)
 		})
 	}
 }
 
-// TestWireDecodesFrequentRequests demands that the hand-written decoders accept the requests of
+// TestWireDecodesFrequentRequests checks that the hand-written decoders accept the requests of
 // frequent calls.
 func TestWireDecodesFrequentRequests(t *testing.T) {
 	requests := map[string]proto.Message{
 		"CheckFollows of a user": &skeinv1.CheckFollowsRequest{
-			Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x",
+			Pairs: []*skeinv1.FollowPair{newUserPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x",
 		},
 		"CheckFollows of a board": &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{
-			{UserId: "ann", Target: &skeinv1.FollowPair_Board{Board: board("bob", "cats")}},
+			{UserId: "ann", Target: &skeinv1.FollowPair_Board{Board: newBoard("bob", "cats")}},
 		}},
 		"FilterFollowed of users": &skeinv1.FilterFollowedRequest{
 			ViewerId: "ann", UserIds: []string{"bob", "cid"}, Direction: skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL, AtLeast: "x",
@@ -129,11 +133,7 @@ func TestWireDecodesFrequentRequests(t *testing.T) {
 	}
 	for name, want := range requests {
 		t.Run(name, func(t *testing.T) {
-			data, err := proto.Marshal(want)
-			if err != nil {
-				t.Fatal(err)
-			}
-
+			data := mustMarshal(t, want)
 			got := want.ProtoReflect().New().Interface()
 			var isDecoded bool
 			switch m := got.(type) {
@@ -146,7 +146,7 @@ func TestWireDecodesFrequentRequests(t *testing.T) {
 			}
 
 			if !isDecoded {
-				t.Fatalf("the hand-written decoder refuses %v and leaves it to the library", want)
+				t.Fatalf("the hand-written decoder leaves %v to the library, want it decoded", want)
 			}
 			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 				t.Errorf("decoded (-want +got):\n%s", diff)
@@ -155,20 +155,16 @@ func TestWireDecodesFrequentRequests(t *testing.T) {
 	}
 }
 
-// FuzzWire demands that the hand-written decoders and the library decode any bytes alike.
+// FuzzWire checks that the hand-written decoders and the library decode any bytes alike.
 func FuzzWire(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i, empty := range wireMessages() {
 		m := proto.Clone(empty)
 		requesttest.Fill(r, m.ProtoReflect(), 1)
-		data, err := proto.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(byte(i), data)
+		f.Add(byte(i), mustMarshal(f, m))
 	}
 	f.Fuzz(func(t *testing.T, messageIndex byte, data []byte) {
-		all := wireMessages()
-		expectSameDecoding(t, data, all[int(messageIndex)%len(all)])
+		messages := wireMessages()
+		mustDecodeLikeLibrary(t, data, messages[int(messageIndex)%len(messages)])
 	})
 }
