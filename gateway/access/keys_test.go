@@ -74,8 +74,8 @@ func TestLoadKeysSkipsKeysForOtherUses(t *testing.T) {
 		t.Errorf("algorithms by key id (-want +got):\n%s", diff)
 	}
 
-	// A token need not name its key if there is only one key for its algorithm. It cannot choose the
-	// algorithm of a key.
+	// A token need not name its key if there is only one key for its algorithm. It cannot choose
+	// the algorithm of a key.
 	for _, c := range []struct {
 		name, id, algorithm string
 		want                bool

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// testsBegan is when the tests began. The times in the tests are relative to it, so that they do not
-// depend on how long a test takes.
+// testsBegan is when the tests began. The times in the tests are relative to it, so that they do
+// not depend on how long a test takes.
 var testsBegan = time.Now()
 
 // afterChecks returns a time at which a check of the files is due, also if the files were checked

@@ -270,8 +270,8 @@ func TestUnreachableNodesAreRetried(t *testing.T) {
 		}
 	}
 
-	// The pauses before the second, third and fourth call are 100, 300 and 900 ms. There is no fifth
-	// call.
+	// The pauses before the second, third and fourth call are 100, 300 and 900 ms. There is no
+	// fifth call.
 	for _, c := range []struct {
 		name      string
 		answer    func(ctx context.Context, earlierCalls int) error // of node a; node b cannot be reached
@@ -373,7 +373,7 @@ func (p *hedgedPeers) call(t *testing.T, procedure string, after time.Duration) 
 	}
 	s := &scatter{Peers: p.Peers, procedure: procedure, partitions: []uint8{0}, ask: ask}
 
-	// askGroup, other than Scatter, always asks node a first, even if it is suspected.
+	// Unlike Scatter, askGroup always asks node a first, even while it is suspected.
 	start := time.Now()
 	_, err := s.askGroup(t.Context(), &nodeGroup{node: p.a, indexes: []int{0}, hasAlternatives: true}, nil)
 	if err != nil {
@@ -421,8 +421,8 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 				p := newHedgedPeers(t)
 				rng := rand.New(rand.NewPCG(1, 2))
 
-				// In the first half, the delay approaches its value, and the hedges that were saved
-				// up are used. So hedges are counted only in the second half.
+				// During the first calls, the delay approaches its value, and the hedges that were
+				// saved up are used. So hedges are counted only after them.
 				for range calls {
 					p.call(t, "often", c.latency(rng))
 				}

@@ -137,8 +137,8 @@ func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 		"two empty lines": "\r\n\r\n" + plain,
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The first part makes the loop answer a call. The second part also has the beginning of
-			// the next request, which the third part completes.
+			// The first part is a call that the loop answers. The second part is another one with
+			// the beginning of the next request, which the third part completes.
 			for cut := range min(len(next), 30) {
 				got := exchange(t, l, []byte(plain), []byte(plain+next[:cut]), []byte(next[cut:]))
 				if len(got) != 3 || !strings.HasPrefix(got[2], "400 Bad Request") {

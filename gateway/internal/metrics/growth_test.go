@@ -48,7 +48,7 @@ func TestForecastUsesTheSlowestGrowth(t *testing.T) {
 			func(minute int64) int64 { return minute % 60 * 1000 },
 			595, 0,
 		},
-		// The size before the trim is out of the window. Since then the log has grown by 4000 bytes.
+		// The size before the trim is out of the window. The log has grown by 4000 bytes since.
 		"trimmed hours ago": {
 			func(minute int64) int64 {
 				if minute < 200 {

@@ -121,9 +121,9 @@ func FuzzListLimits(f *testing.F) {
 		shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &listCount)
 		setLimits(shape, limit)
 
-		// In the binary encoding, a message field that occurs twice may replace its first value. The
-		// items of both values are counted, so the counter may refuse more than the decoded message
-		// shows.
+		// In the binary encoding, a message field that occurs twice may replace its first value.
+		// The items of both values are counted, so the counter may refuse more than the decoded
+		// message shows.
 		binaryCounter := listCounter{make([]int, listCount)}
 		failure := binaryCounter.countMessage(data, shape)
 		if proto.Unmarshal(data, m) == nil {
