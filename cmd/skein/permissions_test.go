@@ -29,7 +29,7 @@ import (
 )
 
 // readUserTable reads the table of docs/operations.md, which says to which subjects each user of
-// the NATS servers may publish.
+// the NATS servers may publish. It returns the subjects of each user.
 func readUserTable(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
@@ -40,12 +40,14 @@ func readUserTable(t *testing.T) map[string][]string {
 	if !ok {
 		t.Fatal("docs/operations.md has no table of users")
 	}
+
+	// Names and subjects are in backquotes.
 	quoted := regexp.MustCompile("`([^`]+)`")
-	words := func(cell string) (list []string) {
-		for _, word := range quoted.FindAllStringSubmatch(cell, -1) {
-			list = append(list, word[1])
+	quotedWords := func(cell string) (words []string) {
+		for _, match := range quoted.FindAllStringSubmatch(cell, -1) {
+			words = append(words, match[1])
 		}
-		return list
+		return words
 	}
 
 	users := map[string][]string{}
@@ -55,8 +57,10 @@ func readUserTable(t *testing.T) map[string][]string {
 		}
 
 		cells := strings.Split(line, "|")
-		name, subjects := words(cells[1])[0], words(cells[3])
-		for _, other := range words(cells[2]) {
+		name := quotedWords(cells[1])[0]
+		subjects := quotedWords(cells[3])
+		// The user also has the subjects of the users in the second column.
+		for _, other := range quotedWords(cells[2]) {
 			if users[other] == nil {
 				t.Fatalf("%s is to have what %q has, which no row before says", name, other)
 			}
@@ -84,12 +88,14 @@ func startNATSWithUsers(t *testing.T) *natsWithUsers {
 			Subscribe: &natsserver.SubjectPermission{Allow: []string{inboxPrefix(name) + ".>"}},
 		}})
 	}
-	n := &natsWithUsers{t: t, addr: strings.TrimPrefix(startNATS(t, users...).ClientURL(), "nats://")}
-	var err error
-	n.adminJetStream, err = jetstream.New(n.connect("root", "_INBOX", nil))
+
+	server := startNATS(t, users...)
+	n := &natsWithUsers{t: t, addr: strings.TrimPrefix(server.ClientURL(), "nats://")}
+	js, err := jetstream.New(n.connect("root", "_INBOX", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.adminJetStream = js
 	return n
 }
 
@@ -98,15 +104,16 @@ func inboxPrefix(user string) string { return "_INBOX_" + user }
 
 func (n *natsWithUsers) url(user string) string { return "nats://" + user + ":-@" + n.addr }
 
-// connect connects as a user, as a program without skein does.
-func (n *natsWithUsers) connect(user, inbox string, fails func(error)) *nats.Conn {
+// connect connects as a user, as a program without skein does. The connection passes errors, such
+// as refusals of the server, to onError, unless onError is nil.
+func (n *natsWithUsers) connect(user, inbox string, onError func(error)) *nats.Conn {
 	n.t.Helper()
-	nc, err := nats.Connect(n.url(user), nats.CustomInboxPrefix(inbox), nats.ErrorHandler(
-		func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if fails != nil {
-				fails(err)
-			}
-		}))
+	handleError := func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if onError != nil {
+			onError(err)
+		}
+	}
+	nc, err := nats.Connect(n.url(user), nats.CustomInboxPrefix(inbox), nats.ErrorHandler(handleError))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -155,6 +162,10 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	archivePath := fmt.Sprint(archive)
+
+	// Each user continues with the log that the users before it left. At last, the publisher must
+	// be able to append to the log that was restored.
 	for _, tt := range []struct {
 		user string
 		work func(t *testing.T, user string, logger *slog.Logger)
@@ -165,11 +176,11 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 		{"server", n.serveWithoutArchive},
 		{"archiver", func(t *testing.T, user string, logger *slog.Logger) { n.archiveLog(t, user, logger, archive) }},
 		{"eraser", func(t *testing.T, user string, logger *slog.Logger) { n.eraseUser(t, user, logger, archive) }},
-		{"restorer", func(t *testing.T, user string, _ *slog.Logger) { n.restoreLog(t, user, fmt.Sprint(archive)) }},
-		{"replacer", func(t *testing.T, user string, _ *slog.Logger) { n.replaceStream(t, user, fmt.Sprint(archive)) }},
+		{"restorer", func(t *testing.T, user string, _ *slog.Logger) { n.restoreLog(t, user, archivePath) }},
+		{"replacer", func(t *testing.T, user string, _ *slog.Logger) { n.replaceStream(t, user, archivePath) }},
 		{"publisher", n.appendEvent},
 	} {
-		if !t.Run(tt.user, func(t *testing.T) {
+		hasPassed := t.Run(tt.user, func(t *testing.T) {
 			var log syncBuffer
 			t.Cleanup(func() {
 				if t.Failed() {
@@ -177,14 +188,17 @@ func TestNATSUsersCanDoTheirWork(t *testing.T) {
 				}
 			})
 			tt.work(t, tt.user, slog.New(slog.NewTextHandler(&log, nil)))
+
+			// No permission may have been lacking, even if the work succeeded without it.
 			text := log.String()
 			if tt.user == "archiver" { // archiveLog also tries to erase, which this user may not
 				text = strings.ReplaceAll(text, "$JS.API.STREAM.INFO.KV_skein-cluster-", "")
 			}
 			if strings.Contains(text, events.ErrForbidden.Error()+": to publish to $") || strings.Contains(text, "level=ERROR") {
-				t.Errorf("user %s lacks a permission", tt.user)
+				t.Errorf("the log of user %s has an error or a refused permission, want neither", tt.user)
 			}
-		}) {
+		})
+		if !hasPassed {
 			return
 		}
 	}
@@ -199,18 +213,21 @@ func (n *natsWithUsers) serveWithoutArchive(t *testing.T, user string, logger *s
 
 // appendEvent appends an event without reading anything.
 func (n *natsWithUsers) appendEvent(t *testing.T, user string, logger *slog.Logger) {
-	p, err := eventlog.Dial(t.Context(), n.logConfig(user, logger), eventlog.PublisherOptions{})
+	publisher, err := eventlog.Dial(t.Context(), n.logConfig(user, logger), eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := p.Close(t.Context()); err != nil {
+		if err := publisher.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
-	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("cid", "bob")}, eventlog.PublishOptions{})
-	if err != nil || res.Position.Seq == 0 {
-		t.Errorf("%+v, %v", res, err)
+
+	res, err := publisher.Publish(t.Context(), []*skeinv1.Event{userFollowed("cid", "bob")}, eventlog.PublishOptions{})
+	if err != nil {
+		t.Errorf("Publish as %s: %v", user, err)
+	} else if res.Position.Seq == 0 {
+		t.Errorf("Publish as %s: got %+v, want a sequence number", user, res)
 	}
 }
 
@@ -221,6 +238,7 @@ func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (envelopes []
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- hub.Run(ctx) }()
@@ -230,17 +248,18 @@ func readLog(ctx context.Context, t *testing.T, log *eventlog.Log) (envelopes []
 			t.Error(err)
 		}
 	}()
+
 	sub, err := hub.Subscribe(log.Start())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Close()
 	for len(envelopes) == 0 || envelopes[len(envelopes)-1].Seq() < head.Last {
-		envs, err := sub.Next(ctx, 1<<20)
+		next, err := sub.Next(ctx, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		envelopes = append(envelopes, envs...)
+		envelopes = append(envelopes, next...)
 	}
 	return envelopes
 }
@@ -250,13 +269,13 @@ func (n *natsWithUsers) readEverything(t *testing.T, user string, logger *slog.L
 	log := n.openLog(t, user, logger)
 	envelopes := readLog(t.Context(), t, log)
 	if len(envelopes) < 2 {
-		t.Errorf("the log has %d envelopes", len(envelopes))
+		t.Errorf("the log has %d envelopes, want at least 2", len(envelopes))
 	}
 	if err := log.CheckCursor(t.Context(), envelopes[0].Cursor); err != nil {
-		t.Error(err)
+		t.Errorf("CheckCursor: %v", err)
 	}
 	if _, err := log.SeqBefore(t.Context(), time.Now()); err != nil {
-		t.Error(err)
+		t.Errorf("SeqBefore: %v", err)
 	}
 }
 
@@ -267,7 +286,7 @@ type fixedArchiveEnd struct {
 }
 
 // End is part of events.Archive.
-func (p fixedArchiveEnd) End() events.Cursor { return p.end }
+func (a fixedArchiveEnd) End() events.Cursor { return a.end }
 
 // TestOnlyArchiverCanTrim demands that an archiver can trim the log, and that a server cannot, even
 // if it believes that the log is archived.
@@ -278,19 +297,25 @@ func TestOnlyArchiverCanTrim(t *testing.T) {
 	n.serveWithoutArchive(t, "founder", logger)
 	n.appendEvent(t, "publisher", logger)
 	n.appendEvent(t, "publisher", logger)
+
+	// Trim the first envelope as the archiver.
 	log := n.openLog(t, "archiver", logger)
 	envelopes := readLog(t.Context(), t, log)
 	end := envelopes[len(envelopes)-1].Cursor
 	end.WarmSeq = end.Seq
 	log.SetArchive(fixedArchiveEnd{end: end})
-	if trimmed, err := log.Trim(t.Context(), envelopes[0].Seq()); err != nil || trimmed != 1 {
-		t.Errorf("trimmed %d, %v", trimmed, err)
+	trimmed, err := log.Trim(t.Context(), envelopes[0].Seq())
+	if err != nil || trimmed != 1 {
+		t.Errorf("Trim as the archiver: got %d envelopes and %v, want 1 and no error", trimmed, err)
 	}
+
+	// The NATS server must refuse the same to a server.
 	log = n.openLog(t, "server", logger)
 	log.SetArchive(fixedArchiveEnd{end: end})
-	_, err := log.Trim(t.Context(), end.Seq-1)
-	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.SKEIN") {
-		t.Errorf("a server trims: %v", err)
+	_, err = log.Trim(t.Context(), end.Seq-1)
+	const refusedSubject = "$JS.API.STREAM.PURGE.SKEIN"
+	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), refusedSubject) {
+		t.Errorf("Trim as a server: got %v, want %v with %s", err, events.ErrForbidden, refusedSubject)
 	}
 }
 
@@ -299,10 +324,13 @@ func waitUntilArchiving(t *testing.T, api *command.Client) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		status, err := getStatus(ctx, api)
-		if err == nil && !status.GetArchive().GetArchiving() {
-			err = fmt.Errorf("the archive: %v", status.GetArchive())
+		if err != nil {
+			return err
 		}
-		return err
+		if !status.GetArchive().GetArchiving() {
+			return fmt.Errorf("the service does not archive yet: %v", status.GetArchive())
+		}
+		return nil
 	})
 }
 
@@ -312,10 +340,9 @@ func (n *natsWithUsers) archiveLog(t *testing.T, user string, logger *slog.Logge
 	defer stop()
 	mustPublish(t, api, userFollowed("dan", "bob"))
 	waitUntilArchiving(t, api)
-	code, _, errOut := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL)
-	if code != 1 || !strings.Contains(errOut, "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-") {
-		t.Errorf("code %d: %s", code, errOut)
-	}
+
+	const refusal = "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-"
+	checkRun(t, exitFailed, "", refusal, "replay", "erase", "cid", "--yes", "--server="+api.URL)
 }
 
 // eraseUser erases a user from the archive and the log, which gets a new epoch.
@@ -323,9 +350,7 @@ func (n *natsWithUsers) eraseUser(t *testing.T, user string, logger *slog.Logger
 	api, stop := n.startServiceAs(t, user, logger, b)
 	defer stop()
 	waitUntilArchiving(t, api)
-	if code, out, errOut := runInProcess("replay", "erase", "cid", "--yes", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
-		t.Errorf("code %d: %s%s", code, out, errOut)
-	}
+	checkRun(t, exitOK, "epoch 2 ", "", "replay", "erase", "cid", "--yes", "--server="+api.URL)
 }
 
 // restoreLog restores the log after the servers have lost it.
@@ -333,20 +358,14 @@ func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
 	if err := n.adminJetStream.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errOut := runInProcess("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
+	checkRun(t, exitOK, "epoch 3", "", "replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
 		"--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
-	if code != 0 || !strings.Contains(out, "epoch 3") {
-		t.Errorf("code %d: %s%s", code, out, errOut)
-	}
 }
 
 // replaceStream restores the log in place of a stream that the servers still have.
 func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
-	code, out, errOut := runInProcess("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
+	checkRun(t, exitOK, "epoch 4", "", "replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
 		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
-	if code != 0 || !strings.Contains(out, "epoch 4") {
-		t.Errorf("code %d: %s%s", code, out, errOut)
-	}
 }
 
 // TestNATSUsersHaveNoFurtherPermissions compares the permissions of each user on the log, as the
@@ -355,6 +374,8 @@ func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
 func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 	t.Parallel()
 	n := startNATSWithUsers(t)
+
+	// Each action needs permission to publish to all of its subjects.
 	actions := map[string][]string{
 		"publish":   {"skein.log"},
 		"read":      {"$JS.API.STREAM.MSG.GET.SKEIN", "$JS.API.CONSUMER.CREATE.SKEIN.x", "$JS.API.CONSUMER.MSG.NEXT.SKEIN.x"},
@@ -381,45 +402,58 @@ func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 
 	got := map[string][]string{}
 	for user := range readUserTable(t) {
-		refused := make(chan string, 1)
-		nc := n.connect(user, inboxPrefix(user), func(err error) { refused <- err.Error() })
+		refusals := make(chan string, 1)
+		nc := n.connect(user, inboxPrefix(user), func(err error) { refusals <- err.Error() })
 
-		// The server reports refusals in order. So a subject was permitted if it was not refused
+		// The server reports refusals in order. So a request was permitted if it was not refused
 		// before the last subject, which is always refused.
 		isForbidden := func(send func() error) bool {
 			t.Helper()
-			const last = "nobody.may"
-			if err := errors.Join(send(), nc.Publish(last, nil)); err != nil {
+			if err := send(); err != nil {
 				t.Fatal(err)
 			}
-			found := false
-			for text := range refused {
-				if strings.Contains(text, `"`+last+`"`) {
+			const lastSubject = "nobody.may"
+			if err := nc.Publish(lastSubject, nil); err != nil {
+				t.Fatal(err)
+			}
+
+			forbidden := false
+			for text := range refusals {
+				if strings.Contains(text, `"`+lastSubject+`"`) {
 					break
 				}
-				found = true
+				forbidden = true
 			}
-			return found
+			return forbidden
 		}
 
 		for action, subjects := range actions {
 			permitted := 0
 			for _, subject := range subjects {
-				if !isForbidden(func() error { return nc.PublishRequest(subject, inboxPrefix(user)+".x", []byte("{")) }) {
+				request := func() error { return nc.PublishRequest(subject, inboxPrefix(user)+".x", []byte("{")) }
+				if !isForbidden(request) {
 					permitted++
 				}
 			}
-			if permitted == len(subjects) {
+
+			switch permitted {
+			case len(subjects):
 				got[user] = append(got[user], action)
-			} else if permitted > 0 {
-				t.Errorf("%s may %s in part", user, action)
+			case 0:
+			default:
+				t.Errorf("%s may publish to %d of the %d subjects for %q, want all or none", user, permitted, len(subjects), action)
 			}
 		}
-
 		slices.Sort(got[user])
-		for _, inbox := range []string{"_INBOX.>", "_INBOX_root.>", "skein.>", "$JS.ACK.>", ">"} {
-			if !isForbidden(func() error { _, err := nc.SubscribeSync(inbox); return err }) {
-				t.Errorf("%s may subscribe to %s", user, inbox)
+
+		// Nobody may read what is sent to other users.
+		for _, subject := range []string{"_INBOX.>", "_INBOX_root.>", "skein.>", "$JS.ACK.>", ">"} {
+			subscribe := func() error {
+				_, err := nc.SubscribeSync(subject)
+				return err
+			}
+			if !isForbidden(subscribe) {
+				t.Errorf("%s may subscribe to %s, want a refusal", user, subject)
 			}
 		}
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -39,6 +41,7 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 			t.Error(err)
 		}
 	}()
+
 	archiveBucket, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +51,7 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 		t.Fatal(err)
 	}
 	log.SetArchive(logArchive)
+
 	writer := logArchive.Writer()
 	if err := writer.Add(readLog(t.Context(), t, log)...); err != nil {
 		t.Fatal(err)
@@ -63,11 +67,13 @@ func archiveTwoOfThreeFollows(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	logger := slog.New(slog.DiscardHandler)
+
 	api, stop := startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
+
 	api, stop = startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "dan"))
 	stop()
@@ -85,8 +91,8 @@ func checkFollowees(t *testing.T, api *command.Client, want ...string) {
 	for _, f := range res.Msg.GetEntries() {
 		got = append(got, f.GetUserId())
 	}
-	if strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("ann follows %v, not %v", got, want)
+	if !slices.Equal(got, want) {
+		t.Errorf("ListFollowing of ann: got %v, want %v", got, want)
 	}
 }
 
@@ -94,11 +100,60 @@ func checkFollowees(t *testing.T, api *command.Client, want ...string) {
 // returns the output.
 func checkRun(t *testing.T, wantCode int, wantOut, wantErr string, args ...string) string {
 	t.Helper()
-	gotCode, gotOut, gotErr := runInProcess(args...)
-	if gotCode != wantCode || !strings.Contains(gotOut, wantOut) || !strings.Contains(gotErr, wantErr) {
-		t.Errorf("skein %v: exit code %d, not %d\n%s%s\nshould have %q and %q", args, gotCode, wantCode, gotOut, gotErr, wantOut, wantErr)
+	code, out, errOut := runInProcess(args...)
+	if code != wantCode {
+		t.Errorf("skein %v: exit code %d, want %d\n%s%s", args, code, wantCode, out, errOut)
 	}
-	return gotOut
+	if !strings.Contains(out, wantOut) {
+		t.Errorf("skein %v: the output does not contain %q:\n%s", args, wantOut, out)
+	}
+	if !strings.Contains(errOut, wantErr) {
+		t.Errorf("skein %v: the errors do not contain %q:\n%s", args, wantErr, errOut)
+	}
+	return out
+}
+
+// mustFindOneFile returns the only file that matches a pattern.
+func mustFindOneFile(t *testing.T, pattern ...string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(pattern...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 {
+		t.Fatalf("got the files %v, want one that matches %s", found, filepath.Join(pattern...))
+	}
+	return found[0]
+}
+
+// mustFindMovedLogs returns the directories to which restores have moved a log of a data directory.
+// There must be want of them.
+func mustFindMovedLogs(t *testing.T, dir string, want int) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != want {
+		t.Fatalf("restores have moved the log to %v, want %d directories", found, want)
+	}
+	return found
+}
+
+// mustFlipMiddleBit changes one bit in the middle of a file, and returns what was in the file
+// before.
+func mustFlipMiddleBit(t *testing.T, path string) (before []byte) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := slices.Clone(before)
+	flipped[len(flipped)/2] ^= 1
+	if err := os.WriteFile(path, flipped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return before
 }
 
 // TestArchiveCheckNamesDamagedFiles reads a complete archive, and demands that damage is reported
@@ -106,42 +161,44 @@ func checkRun(t *testing.T, wantCode int, wantOut, wantErr string, args ...strin
 func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 	t.Parallel()
 	dir := archiveTwoOfThreeFollows(t)
-	checkRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	missing := filepath.Join(dir, "none")
 
-	out := checkRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
+	// The archive is complete, and has the first two events.
+	checkRun(t, exitOK, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	out := checkRun(t, exitOK, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
 	var status replaycmd.ArchiveStatus
-	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 ||
-		len(status.Classes) != 2 || status.Bytes == 0 || status.Classes[0].Events != 2 {
-		t.Errorf("%+v, %v", status, err)
+	if err := json.Unmarshal([]byte(out), &status); err != nil {
+		t.Fatal(err)
 	}
-	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
-	checkRun(t, 1, "", "there is no archive", "replay", "archive", "check", "--data", filepath.Join(dir, "none"))
-	checkRun(t, 1, "", "there is no archive", "replay", "archive", "status", "--archive", filepath.Join(dir, "none"))
-	checkRun(t, 2, "", "where the archive is", "replay", "archive", "check", "--archive", "off")
-	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
-		t.Error("a directory was made")
+	if status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 {
+		t.Errorf("status: got %+v, want 2 envelopes up to sequence 2 of epoch 1", status)
+	}
+	if len(status.Classes) != 2 || status.Classes[0].Events != 2 || status.Bytes == 0 {
+		t.Errorf("status: got %+v, want some bytes and two classes, the first with 2 events", status)
+	}
+	checkRun(t, exitOK, "", "is whole", "replay", "archive", "check", "--data", dir)
+
+	// Without an archive, the commands fail and make no directory.
+	checkRun(t, exitFailed, "", "there is no archive", "replay", "archive", "check", "--data", missing)
+	checkRun(t, exitFailed, "", "there is no archive", "replay", "archive", "status", "--archive", missing)
+	checkRun(t, exitUsage, "", "where the archive is", "replay", "archive", "check", "--archive", "off")
+	if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Stat of the directory without an archive: got %v, want %v", err, fs.ErrNotExist)
 	}
 
 	// Damage the only segment of facts.
-	segments, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "facts-*"))
-	if err != nil || len(segments) != 1 {
-		t.Fatal(segments, err)
-	}
-	data, err := os.ReadFile(segments[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	data[len(data)/2] ^= 1
-	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	segment := mustFindOneFile(t, dir, flags.ArchiveDir, "archive", "facts-*")
+	mustFlipMiddleBit(t, segment)
 
-	name := filepath.Base(segments[0])
-	checkRun(t, 1, name, "", "replay", "archive", "check", "--data", dir)
-	out = checkRun(t, 1, name, "", "replay", "archive", "check", "--data", dir, "--json")
+	name := filepath.Base(segment)
+	checkRun(t, exitFailed, name, "", "replay", "archive", "check", "--data", dir)
+	out = checkRun(t, exitFailed, name, "", "replay", "archive", "check", "--data", dir, "--json")
 	var check replaycmd.ArchiveCheck
-	if err := json.Unmarshal([]byte(out), &check); err != nil || len(check.Damaged) != 1 {
-		t.Errorf("%+v, %v", check, err)
+	if err := json.Unmarshal([]byte(out), &check); err != nil {
+		t.Fatal(err)
+	}
+	if len(check.Damaged) != 1 {
+		t.Errorf("check: got the damaged files %v, want only %s", check.Damaged, name)
 	}
 }
 
@@ -153,72 +210,68 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
 
+	// A log that a service uses, or that is intact, is not restored.
 	api, stop := startService(t, dir, logger)
-
-	checkRun(t, 1, "", "in use", restore...)
+	checkRun(t, exitFailed, "", "in use", restore...)
 	checkFollowees(t, api, "dan", "cid", "bob")
 	stop()
-	checkRun(t, 0, "", "nothing of the log", restore...)
+	checkRun(t, exitOK, "", "nothing of the log", restore...)
 
 	// Cut off the end of the only file of messages.
-	blocks, err := filepath.Glob(filepath.Join(dir, service.LogDir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
-	if err != nil || len(blocks) != 1 {
-		t.Fatal(blocks, err)
-	}
-	data, err := os.ReadFile(blocks[0])
+	block := mustFindOneFile(t, dir, service.LogDir, "jetstream", "*", "streams", "*", "msgs", "*.blk")
+	data, err := os.ReadFile(block)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(blocks[0], data[:len(data)-10], 0o600); err != nil {
+	if err := os.WriteFile(block, data[:len(data)-10], 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	out := checkRun(t, 0, "graph is at sequence 3 and must be built again", "is damaged", restore...)
-	if !strings.Contains(out, "continues in epoch 2 after sequence 2 ") {
-		t.Error(out)
+	out := checkRun(t, exitOK, "graph is at sequence 3 and must be built again", "is damaged", restore...)
+	const continued = "continues in epoch 2 after sequence 2 "
+	if !strings.Contains(out, continued) {
+		t.Errorf("restore of a damaged log: the output does not contain %q:\n%s", continued, out)
 	}
-	checkRun(t, 0, "", "nothing of the log", restore...)
-	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
-	if err != nil || len(moved) != 1 {
-		t.Errorf("moved: %v, %v", moved, err)
-	}
+	checkRun(t, exitOK, "", "nothing of the log", restore...)
+	mustFindMovedLogs(t, dir, 1)
 
 	// Lose the log. A service that does not find its log leaves an empty directory behind, as does
 	// an interrupted restore.
-	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
+	logDir := filepath.Join(dir, service.LogDir)
+	if err := os.RemoveAll(logDir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, service.LogDir), Existing: true}); err == nil {
-		t.Fatal("there is a log")
+	if _, err := eventlog.Open(t.Context(), eventlog.Config{Dir: logDir, Existing: true}); err == nil {
+		t.Fatal("Open found a log, want an error because the log is lost")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
 
-	out = checkRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
+	out = checkRun(t, exitOK, `"epoch":3`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
-	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Seq != 2 || len(report.Stores) != 0 || report.NotSalvagedBecause != "" {
-		t.Errorf("%+v, %v", report, err)
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
 	}
-	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(again) != 1 {
-		t.Errorf("moved: %v", again)
+	if report.Seq != 2 || len(report.Stores) != 0 || report.NotSalvagedBecause != "" {
+		t.Errorf("restore of a lost log: got %+v, want sequence 2, no stores, and no reason why nothing was salvaged", report)
 	}
+	// There was no log to move.
+	mustFindMovedLogs(t, dir, 1)
 
 	// Restore a log that is not damaged, then some that cannot be restored.
-	checkRun(t, 0, "epoch 4", "", append(restore, "--force")...)
-	if moved, _ = filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) != 2 {
-		t.Errorf("moved: %v", moved)
-	}
-	checkRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
-	checkRun(t, 2, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
+	checkRun(t, exitOK, "epoch 4", "", append(restore, "--force")...)
+	mustFindMovedLogs(t, dir, 2)
+	checkRun(t, exitFailed, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
+	checkRun(t, exitUsage, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
 
+	// The archive of another log is refused, and the log stays where it is.
 	other := t.TempDir()
 	_, stop = startService(t, other, logger)
 	stop()
-	checkRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
-	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDirPrefix+"*")); len(left) > 0 {
-		t.Errorf("another log was moved to %v", left)
-	}
+	checkRun(t, exitFailed, "", "another log",
+		"replay", "archive", "restore", "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))
+	mustFindMovedLogs(t, other, 0)
 }
 
 // TestArchiveRestoreRefusesDamagedArchive demands that a damaged log stays where it is while the
@@ -226,48 +279,40 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	t.Parallel()
 	dir := archiveTwoOfThreeFollows(t)
-	segments, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "facts-*"))
-	if err != nil || len(segments) != 1 {
-		t.Fatal(segments, err)
-	}
-	intact, err := os.ReadFile(segments[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	flipped := slices.Clone(intact)
-	flipped[len(flipped)/2] ^= 1
-	if err := os.WriteFile(segments[0], flipped, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	segment := mustFindOneFile(t, dir, flags.ArchiveDir, "archive", "facts-*")
+	intact := mustFlipMiddleBit(t, segment)
+
 	restore := []string{"replay", "archive", "restore", "--force", "--data", dir}
-	checkRun(t, 1, "", filepath.Base(segments[0]), restore...)
-	checkRun(t, 0, "epoch 1", "", "replay", "archive", "status", "--data", dir)
-	if moved, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) > 0 {
-		t.Errorf("the log was moved to %v", moved)
-	}
+	checkRun(t, exitFailed, "", filepath.Base(segment), restore...)
+	checkRun(t, exitOK, "epoch 1", "", "replay", "archive", "status", "--data", dir)
+	mustFindMovedLogs(t, dir, 0)
 
 	// Bytes after the end of a segment are reported, but are not needed.
-	if err := os.WriteFile(segments[0], append(intact, 0), 0o600); err != nil {
+	if err := os.WriteFile(segment, append(intact, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	checkRun(t, 1, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
-	checkRun(t, 0, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
+	checkRun(t, exitFailed, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
+	checkRun(t, exitOK, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
 }
 
 // TestArchiveRestoreContinuesAfterInterruption interrupts the command after it has moved the log
-// away.
+// away. The next restore must find the log there, and take from it what is not archived.
 func TestArchiveRestoreContinuesAfterInterruption(t *testing.T) {
 	t.Parallel()
 	dir := archiveTwoOfThreeFollows(t)
-	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260101T000000.000000Z")); err != nil {
+	moved := filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260101T000000.000000Z")
+	if err := os.Rename(filepath.Join(dir, service.LogDir), moved); err != nil {
 		t.Fatal(err)
 	}
+	// A later directory, which is empty, must not be taken for the log.
 	if err := os.Mkdir(filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260202T000000.000000Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	out := checkRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
-	if !strings.Contains(out, "graph is at sequence 3 and continues.\n") {
-		t.Error(out)
+
+	out := checkRun(t, exitOK, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
+	const continued = "graph is at sequence 3 and continues.\n"
+	if !strings.Contains(out, continued) {
+		t.Errorf("restore after an interruption: the output does not contain %q:\n%s", continued, out)
 	}
 }
 
@@ -275,34 +320,36 @@ func TestArchiveRestoreContinuesAfterInterruption(t *testing.T) {
 // epoch, takes no events.
 func TestServeRefusesEarlierLog(t *testing.T) {
 	t.Parallel()
-	dir, early := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
 	logger := slog.New(slog.DiscardHandler)
+
+	// Copy the data after the first event, and archive the log with the second one.
 	api, stop := startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
-	if err := os.CopyFS(early, os.DirFS(dir)); err != nil {
+	earlier := t.TempDir()
+	if err := os.CopyFS(earlier, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
 	api, stop = startService(t, dir, logger)
 	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
+
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
-	checkRun(t, 1, "", "Restore it with `skein replay archive restore`", append(serve, early)...)
+	checkRun(t, exitFailed, "", "Restore it with `skein replay archive restore`", append(serve, earlier)...)
 
 	// Put the log of the earlier epoch back after the restore.
-	checkRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
-	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
-	if err != nil || len(moved) != 1 {
-		t.Fatal(moved, err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
+	checkRun(t, exitOK, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
+	moved := mustFindMovedLogs(t, dir, 1)[0]
+	logDir := filepath.Join(dir, service.LogDir)
+	if err := os.RemoveAll(logDir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(moved[0], filepath.Join(dir, service.LogDir)); err != nil {
+	if err := os.Rename(moved, logDir); err != nil {
 		t.Fatal(err)
 	}
-	checkRun(t, 1, "", "does not continue where its archive ends", append(serve, dir)...)
+	checkRun(t, exitFailed, "", "does not continue where its archive ends", append(serve, dir)...)
 }
 
 // TestArchiveRestoreRebuildsEventIDs demands that `check` names a damaged file of event ids, and
@@ -311,44 +358,46 @@ func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
-	once := userFollowed("ann", "bob")
-	once.EventId = "once"
-	mustPublish(t, api, once)
+	followWithID := userFollowed("ann", "bob")
+	followWithID.EventId = "once"
+	mustPublish(t, api, followWithID)
 	mustPublish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
 
-	names, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "recent-*"))
-	if err != nil || len(names) != 1 {
-		t.Fatal(names, err)
-	}
-	if err := os.WriteFile(names[0], []byte("harmed"), 0o600); err != nil {
+	// Damage the file of event ids.
+	idFile := mustFindOneFile(t, dir, flags.ArchiveDir, "archive", "recent-*")
+	if err := os.WriteFile(idFile, []byte("harmed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	checkRun(t, 1, filepath.Base(names[0]), "", "replay", "archive", "check", "--data", dir)
+	checkRun(t, exitFailed, filepath.Base(idFile), "", "replay", "archive", "check", "--data", dir)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
-	checkRun(t, 0, "nothing is taken twice", "nothing of the log is lost; damaged files of event ids", restore...)
-	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
-	checkRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
-	checkRun(t, 0, "", "nothing is restored", restore...)
+	checkRun(t, exitOK, "nothing is taken twice", "nothing of the log is lost; damaged files of event ids", restore...)
+	checkRun(t, exitOK, "", "is whole", "replay", "archive", "check", "--data", dir)
+	checkRun(t, exitOK, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	checkRun(t, exitOK, "", "nothing is restored", restore...)
 
 	// Lose the log as well. Event ids of its last minutes may then be taken twice, which the report
 	// says.
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
-	if names, err = filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "recent-*")); err != nil || len(names) != 1 {
-		t.Fatal(names, err)
-	}
-	if err := os.Remove(names[0]); err != nil {
+	idFile = mustFindOneFile(t, dir, flags.ArchiveDir, "archive", "recent-*")
+	if err := os.Remove(idFile); err != nil {
 		t.Fatal(err)
 	}
 
-	out := checkRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
+	out := checkRun(t, exitOK, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
-	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Seq != 2 || report.EventIDs == nil || report.EventIDs.From >= report.EventIDs.To {
-		t.Errorf("%+v, %v", report, err)
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
 	}
-	checkRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+	if report.Seq != 2 {
+		t.Errorf("restore without event ids: got sequence %d, want 2", report.Seq)
+	}
+	if ids := report.EventIDs; ids == nil || ids.From >= ids.To {
+		t.Errorf("restore without event ids: got the range %+v, want one that is not empty", ids)
+	}
+	checkRun(t, exitOK, "", "is whole", "replay", "archive", "check", "--data", dir)
 }
