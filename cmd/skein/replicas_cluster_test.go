@@ -34,21 +34,25 @@ func startNATSCluster(t *testing.T) *natsCluster {
 	t.Helper()
 	const size = 3
 	c := &natsCluster{t: t, servers: make([]*natsserver.Server, size)}
+
+	// Each server has a port for the other servers, and one for clients.
 	ports, err := findFreePorts(27000, 2*size)
 	if err != nil {
 		t.Fatal(err)
 	}
+	routePorts := ports[:size]
+	clientPorts := ports[size:]
 
 	var routes []*url.URL
-	for _, port := range ports[:size] {
+	for _, port := range routePorts {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
 
-	for n, port := range ports[:size] {
+	for n := range size {
 		c.opts = append(c.opts, &natsserver.Options{
-			ServerName: fmt.Sprint("n", n), Host: "127.0.0.1", Port: ports[size+n], NoSigs: true, NoLog: true,
+			ServerName: fmt.Sprint("n", n), Host: "127.0.0.1", Port: clientPorts[n], NoSigs: true, NoLog: true,
 			JetStream: true, StoreDir: filepath.Join(t.TempDir(), fmt.Sprint(n)), SyncAlways: true, JetStreamMaxStore: 1 << 40,
-			Cluster: natsserver.ClusterOpts{Name: "replicas", Host: "127.0.0.1", Port: port},
+			Cluster: natsserver.ClusterOpts{Name: "replicas", Host: "127.0.0.1", Port: routePorts[n]},
 			Routes:  routes,
 		})
 	}
@@ -63,7 +67,8 @@ func startNATSCluster(t *testing.T) *natsCluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if c.js, err = jetstream.New(nc); err != nil {
+	c.js, err = jetstream.New(nc)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -155,7 +160,7 @@ func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 
 	n = (leader + 1) % len(c.servers)
 	c.stopServer(n)
-	if err := retryClusterRequest(ctx, func(ctx context.Context) error {
+	checkOffline := func(ctx context.Context) error {
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err != nil {
 			return err
@@ -165,8 +170,9 @@ func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 				return nil
 			}
 		}
-		return fmt.Errorf("server %d is still there", n)
-	}); err != nil {
+		return fmt.Errorf("server %d is not reported as offline yet", n)
+	}
+	if err := retryClusterRequest(ctx, checkOffline); err != nil {
 		c.t.Fatal(err)
 	}
 	return n
@@ -179,23 +185,27 @@ func (c *natsCluster) readEnvelopes(ctx context.Context) (all []*skeinv1.EventBa
 	if err != nil {
 		return nil, err
 	}
+	want := info.State.Msgs
 
 	var consumer jetstream.Consumer
-	if err := retryClusterRequest(ctx, func(ctx context.Context) (err error) {
+	err = retryClusterRequest(ctx, func(ctx context.Context) (err error) {
 		consumer, err = c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 
 	// A new consumer may not answer yet. After an error, the consumer continues after the messages
 	// that it has already delivered.
 	err = eventually(ctx, func(context.Context) error {
-		for uint64(len(all)) < info.State.Msgs {
-			msgs, err := consumer.Fetch(int(min(1000, info.State.Msgs-uint64(len(all)))), jetstream.FetchMaxWait(time.Second))
+		for uint64(len(all)) < want {
+			missing := want - uint64(len(all))
+			msgs, err := consumer.Fetch(int(min(1000, missing)), jetstream.FetchMaxWait(time.Second))
 			if err != nil {
 				return err
 			}
+
 			before := len(all)
 			for msg := range msgs.Messages() {
 				batch := &skeinv1.EventBatch{}
@@ -205,7 +215,7 @@ func (c *natsCluster) readEnvelopes(ctx context.Context) (all []*skeinv1.EventBa
 				all = append(all, batch)
 			}
 			if err := msgs.Error(); err != nil || len(all) == before {
-				return fmt.Errorf("the log of %d envelopes ends after %d: %w", info.State.Msgs, len(all), err)
+				return fmt.Errorf("the log of %d envelopes ends after %d: %w", want, len(all), err)
 			}
 		}
 		return nil

@@ -25,8 +25,11 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	archiveDir := t.TempDir()
 	r := startReplicas(ctx, t, "", "--archive", archiveDir, "--archive-every", "100ms")
 	info, err := r.cluster.waitUntilReplicated(ctx)
-	if err != nil || info.Config.Replicas != 3 {
-		t.Fatalf("on three servers the log has %d replicas, %v", info.Config.Replicas, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Config.Replicas != 3 {
+		t.Fatalf("on three servers the log has %d replicas, want 3", info.Config.Replicas)
 	}
 
 	// Some users have numeric ids and UUIDs, which skein may store in another form.
@@ -35,15 +38,17 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	for i := range 20 {
 		for _, user := range users {
 			other := fmt.Sprint("u", i)
-			if position, err = r.publishAt(ctx, i%2, userFollowed(user, other), userFollowed(other, user), userFollowed(other, "bob")); err != nil {
+			position, err = r.publishAt(ctx, i%2, userFollowed(user, other), userFollowed(other, user), userFollowed(other, "bob"))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	if follows, err := r.isFollowing(ctx, 1, "u1", users[0], position); err != nil || !follows {
-		t.Fatalf("before the erasure, u1 follows the user: %v, %v", follows, err)
+		t.Fatalf("before the erasure, u1 follows %s: got %v, %v, want true", users[0], follows, err)
 	}
 
+	// Erase all of them in one pass. The list also has a user who does not exist.
 	list := filepath.Join(t.TempDir(), "users.txt")
 	if err := os.WriteFile(list, []byte(strings.Join(users, "\n")+"\nnobody\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -64,19 +69,19 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	for i := range r.servers {
 		for user, want := range map[string]bool{users[0]: false, "bob": true, "after": true} {
 			if follows, err := r.isFollowing(ctx, i, "u1", user, position); err != nil || follows != want {
-				t.Errorf("process %d: u1 follows %s: %v, %v, expected %v", i, user, follows, err, want)
+				t.Errorf("process %d, u1 follows %s: got %v, %v, want %v", i, user, follows, err, want)
 			}
 		}
 	}
 
 	// Erase another user while a NATS server of the log is down. The report must name that server.
-	last := "another-to-be-erased"
-	if _, err := r.publishAt(ctx, 0, userFollowed(last, "u1")); err != nil {
+	lateUser := "another-to-be-erased"
+	if _, err := r.publishAt(ctx, 0, userFollowed(lateUser, "u1")); err != nil {
 		t.Fatal(err)
 	}
 
 	down := r.cluster.stopFollower(ctx)
-	erasedBy[last] = r.eraseAtArchiver(ctx, t, []string{last, "--json"}, "epoch 3", "removed from 2 of 3 replicas",
+	erasedBy[lateUser] = r.eraseAtArchiver(ctx, t, []string{lateUser, "--json"}, "epoch 3", "removed from 2 of 3 replicas",
 		"left: NATS servers that do not run have all erased messages until they have caught up: start "+r.cluster.opts[down].ServerName)
 	r.cluster.startServer(down)
 
@@ -84,11 +89,13 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// Search the files of all replicas, of the archive, and of the process that erased each user.
+	// The server that was down may still be catching up, so wait until the files are clean.
 	dirs := []string{archiveDir}
 	for n := range r.cluster.opts {
 		dirs = append(dirs, findMessageDirs(t, r.cluster.opts[n].StoreDir)...)
 	}
-	if err := eventually(ctx, func(context.Context) error { // the server that was down catches up
+	waitUntil(ctx, t, func(context.Context) error {
 		var errs []error
 		for user, archiver := range erasedBy {
 			for _, dir := range append(dirs, r.servers[archiver].dataDir()) {
@@ -98,34 +105,35 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 			}
 		}
 		return errors.Join(errs...)
-	}); err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 // eraseAtArchiver erases users at the process that archives the log, because only that process may,
 // and returns its number. Every text must be in the report.
-func (r *replicas) eraseAtArchiver(ctx context.Context, t *testing.T, users []string, texts ...string) (archiver int) {
+func (r *replicas) eraseAtArchiver(ctx context.Context, t *testing.T, users []string, wantTexts ...string) (archiver int) {
 	t.Helper()
+	report := ""
 	waitUntil(ctx, t, func(context.Context) error {
-		var all string
+		// Try both processes. The one that does not archive refuses.
+		var refusals strings.Builder
 		for i := range r.servers {
 			args := append([]string{"replay", "erase", "--yes", "--server", r.servers[i].addr}, users...)
 			code, out, errOut := runInProcess(args...) //nolint:contextcheck // a command makes its own
-			all += out + errOut
-			if code != exitOK {
-				continue
+			if code == exitOK {
+				archiver = i
+				report = out
+				return nil
 			}
-			archiver = i
-			for _, want := range texts {
-				if !strings.Contains(out, want) {
-					t.Errorf("expected %q in the report\n%s", want, out)
-				}
-			}
-			return nil
+			refusals.WriteString(out + errOut)
 		}
-		return errors.New(all)
+		return errors.New(refusals.String())
 	})
+
+	for _, want := range wantTexts {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report of the erasure does not contain %q:\n%s", want, report)
+		}
+	}
 	return archiver
 }
 
@@ -139,8 +147,11 @@ func findMessageDirs(t *testing.T, dir string) (found []string) {
 		}
 		return err
 	})
-	if err != nil || len(found) == 0 {
-		t.Fatalf("%s has no messages: %v", dir, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no directory with messages of the log, want at least one", dir)
 	}
 	return found
 }

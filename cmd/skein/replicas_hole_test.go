@@ -35,7 +35,10 @@ func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its
 		name string
 		run  func(context.Context, *testing.T)
 	}
-	parts := []part{{"a damaged replica is repaired", r.repairDamagedReplica}, {"a hole is accepted", r.acceptHole}}
+	parts := []part{
+		{"a damaged replica is repaired", r.repairDamagedReplica},
+		{"a hole is accepted", r.acceptHole},
+	}
 	if testing.Short() {
 		// The second part expects that both processes are stopped.
 		parts[0] = part{"both processes stop", func(_ context.Context, t *testing.T) {
@@ -51,10 +54,12 @@ func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its
 		}
 	}
 
+	if !t.Failed() {
+		return
+	}
 	for i, s := range r.servers {
-		if text, err := s.readLogFile(); t.Failed() {
-			t.Errorf("%v, the log of process %d:\n%s", err, i, text)
-		}
+		text, err := s.readLogFile()
+		t.Logf("the log of process %d (%v):\n%s", i, err, text)
 	}
 }
 
@@ -79,8 +84,13 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	}
 	damagedPosition := follow(0, "damaged")
 	hole := r.lastSequence(ctx, t, 0)
-	if got, _, err := r.listFollowers(ctx, 0, "star", follow(0, "after")); err != nil || len(got) != 2 {
-		t.Fatalf("got the followers %v, %v, expected 2", got, err)
+	afterPosition := follow(0, "after")
+	followers, _, err := r.listFollowers(ctx, 0, "star", afterPosition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(followers) != 2 {
+		t.Fatalf("process 0 lists %v, want 2 followers", followers)
 	}
 
 	// Damage the first of them in one replica.
@@ -88,7 +98,8 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged, intact := (leader+1)%3, (leader+2)%3
+	damaged := (leader + 1) % 3
+	intact := (leader + 2) % 3
 
 	r.cluster.stopServer(damaged)
 	if err := flipBit(r.cluster.opts[damaged].StoreDir, "damaged", 1, filepath.Join(t.TempDir(), "whole")); err != nil {
@@ -105,15 +116,16 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	r.waitUntilHeld(ctx, t, 1, hole)
 
 	lastPosition := follow(1, "last")
-	followers := []string{"damaged", "after", "last"}
-	if got, _, err := r.listFollowers(ctx, 0, "star", lastPosition); err != nil || len(got) != len(followers) {
-		t.Errorf("process 0, which has folded everything, lists %v, %v, expected %v", got, err, followers)
+	wantFollowers := []string{"damaged", "after", "last"}
+	if got, _, err := r.listFollowers(ctx, 0, "star", lastPosition); err != nil || len(got) != len(wantFollowers) {
+		t.Errorf("process 0, which has folded everything, lists %v, %v, want %v", got, err, wantFollowers)
 	}
 	if got, _, err := r.listFollowers(ctx, 1, "star", ""); err != nil || len(got) > 0 {
-		t.Errorf("process 1, in front of the hole, lists %v, %v, expected nobody", got, err)
+		t.Errorf("process 1, in front of the hole, lists %v, %v, want nobody", got, err)
 	}
-	if _, err := r.isFollowing(ctx, 1, "damaged", "star", damagedPosition); connect.CodeOf(err) != connect.CodeUnavailable {
-		t.Errorf("a read that demands the message in the hole: got %v, expected unavailable", err)
+	_, err = r.isFollowing(ctx, 1, "damaged", "star", damagedPosition)
+	if code := connect.CodeOf(err); code != connect.CodeUnavailable {
+		t.Errorf("a read that demands the message in the hole: got %v, want %v", err, connect.CodeUnavailable)
 	}
 
 	// Repair as the runbook says: another server becomes the leader, then the damaged replica is
@@ -122,22 +134,20 @@ func (r *replicas) repairDamagedReplica(ctx context.Context, t *testing.T) {
 	if _, err := waitUntilReady(ctx, filepath.Join(r.servers[1].dir, "port")); err != nil {
 		t.Fatal(err)
 	}
-	r.checkFollowers(ctx, t, "star", followers, lastPosition)
+	r.checkFollowers(ctx, t, "star", wantFollowers, lastPosition)
 
 	r.cluster.stopServer(damaged)
-	replica, err := filepath.Glob(filepath.Join(r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", eventlog.StreamName))
-	if err != nil || len(replica) != 1 {
-		t.Fatal(replica, err)
-	}
-	if err := os.Rename(replica[0], filepath.Join(t.TempDir(), "damaged")); err != nil {
+	replica := mustFindOneFile(t, r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", eventlog.StreamName)
+	if err := os.Rename(replica, filepath.Join(t.TempDir(), "damaged")); err != nil {
 		t.Fatal(err)
 	}
 	r.cluster.startServer(damaged)
 
-	if err := eventually(ctx, func(context.Context) error { return r.cluster.checkReplicaContains(damaged, followers) }); err != nil {
+	checkCopy := func(context.Context) error { return r.cluster.checkReplicaContains(damaged, wantFollowers) }
+	if err := eventually(ctx, checkCopy); err != nil {
 		t.Fatalf("the replica that was copied: %v", err)
 	}
-	r.checkRebuildEqualsFold(ctx, t, "star", followers, lastPosition)
+	r.checkRebuildEqualsFold(ctx, t, "star", wantFollowers, lastPosition)
 }
 
 // acceptHole deletes a message that neither process has read, and accepts the loss through process
@@ -154,7 +164,7 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 	}
 
 	var position string
-	for _, follower := range []string{"one", "lost", "two"} {
+	for _, follower := range []string{"before", "lost", "after"} {
 		res, err := publisher.Publish(ctx, []*skeinv1.Event{followWithEventID(follower, "sun")}, eventlog.PublishOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -194,13 +204,20 @@ func (r *replicas) acceptHole(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r.checkFollowers(ctx, t, "sun", []string{"one", "two"}, position)
+	wantFollowers := []string{"before", "after"}
+	r.checkFollowers(ctx, t, "sun", wantFollowers, position)
 	for i := range r.apis {
-		if holes := r.mustGetLogStatus(ctx, t, i).GetAcceptedHoles(); len(holes) != 1 || holes[0].GetFirstSequence() != hole || holes[0].GetLastSequence() != hole {
-			t.Errorf("process %d knows %v as accepted, not %d", i, holes, hole)
+		holes := r.mustGetLogStatus(ctx, t, i).GetAcceptedHoles()
+		if !isOnlyHole(holes, hole) {
+			t.Errorf("process %d: got the accepted holes %v, want only %d", i, holes, hole)
 		}
 	}
-	r.checkRebuildEqualsFold(ctx, t, "sun", []string{"one", "two"}, position)
+	r.checkRebuildEqualsFold(ctx, t, "sun", wantFollowers, position)
+}
+
+// isOnlyHole reports whether the list has one hole, which is the message with this sequence.
+func isOnlyHole(holes []*skeinv1.LogHole, sequence uint64) bool {
+	return len(holes) == 1 && holes[0].GetFirstSequence() == sequence && holes[0].GetLastSequence() == sequence
 }
 
 // checkRebuildEqualsFold lets process 1 build its stores again, and checks that the new rows, and
@@ -210,8 +227,7 @@ func (r *replicas) checkRebuildEqualsFold(ctx context.Context, t *testing.T, use
 	if err := r.servers[1].stopGracefully(); err != nil {
 		t.Error(err)
 	}
-
-	folded := inspectRows(ctx, t, r.servers[1])
+	foldedRows := string(inspectRows(ctx, t, r.servers[1]))
 
 	if err := os.RemoveAll(r.servers[1].dataDir()); err != nil {
 		t.Fatal(err)
@@ -223,32 +239,31 @@ func (r *replicas) checkRebuildEqualsFold(ctx context.Context, t *testing.T, use
 	if err := forBothProcesses(func(i int) error { return r.servers[i].stopGracefully() }); err != nil {
 		t.Error(err)
 	}
+	rebuiltRows := string(inspectRows(ctx, t, r.servers[1]))
 
-	want := inspectRows(ctx, t, r.servers[0])
-	for what, got := range map[string][]byte{"folded": folded, "built again": inspectRows(ctx, t, r.servers[1])} {
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s (-other process +this):\n%s", what, gocmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")))
+	wantRows := string(inspectRows(ctx, t, r.servers[0]))
+	for name, rows := range map[string]string{"folded": foldedRows, "built again": rebuiltRows} {
+		if rows != wantRows {
+			diff := gocmp.Diff(strings.Split(wantRows, "\n"), strings.Split(rows, "\n"))
+			t.Errorf("rows of process 1 that were %s (-process 0 +process 1):\n%s", name, diff)
 		}
 	}
 }
 
+// status asks process i for its status.
 func (r *replicas) status(ctx context.Context, i int) (*skeinv1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	status, err := getStatus(ctx, r.apis[i])
-	if err != nil {
-		return nil, err
-	}
-	return status, nil
+	return getStatus(ctx, r.apis[i])
 }
 
 func (r *replicas) mustGetLogStatus(ctx context.Context, t *testing.T, i int) *skeinv1.LogStatus {
 	t.Helper()
-	st, err := r.status(ctx, i)
+	status, err := r.status(ctx, i)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.GetLog()
+	return status.GetLog()
 }
 
 func (r *replicas) lastSequence(ctx context.Context, t *testing.T, i int) uint64 {
@@ -260,21 +275,23 @@ func (r *replicas) lastSequence(ctx context.Context, t *testing.T, i int) uint64
 // projection is held right before it.
 func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole uint64) {
 	t.Helper()
-	if err := eventually(ctx, func(ctx context.Context) error {
+	checkHeld := func(ctx context.Context) error {
 		status, err := r.status(ctx, i)
 		if err != nil {
 			return err
 		}
-		if holes := status.GetLog().GetHoles(); len(holes) != 1 || holes[0].GetFirstSequence() != hole || holes[0].GetLastSequence() != hole {
-			return fmt.Errorf("missing are %v, not %d", holes, hole)
+		if holes := status.GetLog().GetHoles(); !isOnlyHole(holes, hole) {
+			return fmt.Errorf("missing are %v, want only %d", holes, hole)
 		}
 		for _, p := range status.GetProjections() {
-			if p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_HELD || status.GetLog().GetLastSequence()-p.GetLagEnvelopes() != hole-1 {
-				return fmt.Errorf("%s is %v, %d envelopes behind", p.GetName(), p.GetState(), p.GetLagEnvelopes())
+			position := status.GetLog().GetLastSequence() - p.GetLagEnvelopes()
+			if p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_HELD || position != hole-1 {
+				return fmt.Errorf("%s is %v at %d, want held at %d", p.GetName(), p.GetState(), position, hole-1)
 			}
 		}
 		return nil
-	}); err != nil {
+	}
+	if err := eventually(ctx, checkHeld); err != nil {
 		t.Fatalf("process %d: %v", i, err)
 	}
 
@@ -285,7 +302,7 @@ func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole 
 		t.Fatalf("process %d: %v", i, err)
 	}
 	if want := healthv1.HealthCheckResponse_NOT_SERVING; got.Msg.GetStatus() != want {
-		t.Errorf("the health of process %d is %v, expected %v", i, got.Msg.GetStatus(), want)
+		t.Errorf("health of process %d: got %v, want %v", i, got.Msg.GetStatus(), want)
 	}
 }
 
@@ -293,28 +310,33 @@ func (r *replicas) waitUntilHeld(ctx context.Context, t *testing.T, i int, hole 
 func (r *replicas) makeLeader(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
 	c := r.cluster
-	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.servers[n].Name())
+	name := c.servers[n].Name()
+	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, name)
+
 	// The cluster does not answer while it has no leader, so an attempt is short at first. Each
 	// attempt has twice the time of the one before, in case the machine is slow.
 	timeout := 250 * time.Millisecond
 	waitUntil(ctx, t, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		stream, err := c.js.Stream(ctx, eventlog.StreamName)
-		if err == nil {
-			info := stream.CachedInfo().Cluster
-			if info.Leader == c.servers[n].Name() {
-				return nil
-			}
-			for _, peer := range info.Replicas {
-				if peer.Name == c.servers[n].Name() && !peer.Current {
-					return fmt.Errorf("server %d is not current", n)
-				}
-			}
-			_, err = c.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+eventlog.StreamName, request)
-		}
 		timeout = min(2*timeout, 10*time.Second)
-		return fmt.Errorf("server %d does not lead: %w", n, err)
+
+		stream, err := c.js.Stream(ctx, eventlog.StreamName)
+		if err != nil {
+			return err
+		}
+		info := stream.CachedInfo().Cluster
+		if info.Leader == name {
+			return nil
+		}
+		for _, peer := range info.Replicas {
+			if peer.Name == name && !peer.Current {
+				return fmt.Errorf("server %d is not current", n)
+			}
+		}
+
+		_, err = c.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+eventlog.StreamName, request)
+		return fmt.Errorf("server %d does not lead yet: %w", n, err)
 	})
 }
 
