@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -46,10 +45,13 @@ func (e *erasureCluster) startNode(name, dir string) {
 		e.t.Fatal(err)
 	}
 	api, stop := startService(e.t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Log, o.Maintenance.Archive, o.Maintenance.Snapshots = eventlog.Config{URL: e.url}, e.openBucket(e.archiveDir), e.openBucket(e.snapshotDir)
+		o.Log = eventlog.Config{URL: e.url}
+		o.Maintenance.Archive = e.openBucket(e.archiveDir)
+		o.Maintenance.Snapshots = e.openBucket(e.snapshotDir)
 		o.Node = &node.Config{Name: name, Addr: listener.Addr().String(), Listener: listener, Weight: 1, Copies: 1}
 	})
-	e.apis[name], e.stops[name] = api, stop
+	e.apis[name] = api
+	e.stops[name] = stop
 	e.inService[name] = &callableNode{&serverProcess{addr: addressOf(api)}, e.t.Context(), func() {}}
 }
 
@@ -80,18 +82,18 @@ func (e *erasureCluster) stopNode(name string) {
 func (e *erasureCluster) waitUntilServed() {
 	e.t.Helper()
 	waitUntil(e.t.Context(), e.t, func(ctx context.Context) error {
-		for _, api := range []*command.Client{e.apis["a"], e.apis["b"]} {
-			status, err := getStatus(ctx, api)
+		for _, name := range []string{"a", "b"} {
+			status, err := getStatus(ctx, e.apis[name])
 			if err != nil {
 				return err
 			}
 			nodes := status.GetCluster().GetNodes()
 			if len(nodes) != 2 {
-				return fmt.Errorf("%d nodes", len(nodes))
+				return fmt.Errorf("node %s knows %d nodes, want 2", name, len(nodes))
 			}
 			for _, n := range nodes {
 				if n.GetServes() != n.GetGiven() || n.GetGiven() == 0 {
-					return fmt.Errorf("%v", n)
+					return fmt.Errorf("according to node %s, a node does not serve all that it was given: %v", name, n)
 				}
 			}
 		}
@@ -99,38 +101,70 @@ func (e *erasureCluster) waitUntilServed() {
 	})
 }
 
-// eraseAtArchiver erases a user at node a, which archives.
-func (e *erasureCluster) eraseAtArchiver(user string) (code int, out string) {
-	code, text, trouble := runInProcess("replay", "erase", user, "--yes", "--server", e.apis["a"].URL)
-	return code, text + trouble
+// eraseAtArchiver erases a user at node a, which archives. It returns the exit code, and the output
+// and the errors together.
+func (e *erasureCluster) eraseAtArchiver(user string) (code int, text string) {
+	code, out, errOut := runInProcess("replay", "erase", user, "--yes", "--server", e.apis["a"].URL)
+	return code, out + errOut
 }
 
 // takeSnapshots lets each node take a snapshot. It adds the snapshots of a node that no longer
-// exists, and returns a copy of all snapshots.
+// exists, and returns the directory with a copy of all snapshots.
 func (e *erasureCluster) takeSnapshots() (copied string) {
 	e.t.Helper()
 	for _, api := range e.apis {
-		if code, out, errOut := runInProcess("snapshot", "--name", "before", "--server", api.URL); code != exitOK {
-			e.t.Fatal(code, out, errOut)
-		}
+		checkRun(e.t, exitOK, "", "", "snapshot", "--name", "before", "--server", api.URL)
 	}
+
+	nodes := filepath.Join(e.snapshotDir, "nodes")
+	if err := os.CopyFS(filepath.Join(nodes, "gone"), os.DirFS(filepath.Join(nodes, "b"))); err != nil {
+		e.t.Fatal(err)
+	}
+
 	copied = filepath.Join(e.t.TempDir(), "snapshots")
-	err := errors.Join(os.CopyFS(filepath.Join(e.snapshotDir, "nodes", "gone"), os.DirFS(filepath.Join(e.snapshotDir, "nodes", "b"))),
-		os.CopyFS(copied, os.DirFS(e.snapshotDir)))
-	if err != nil {
+	if err := os.CopyFS(copied, os.DirFS(e.snapshotDir)); err != nil {
 		e.t.Fatal(err)
 	}
 	return copied
 }
 
-// restoreNode restores the latest snapshot of node b, and returns the data directory.
-func (e *erasureCluster) restoreNode(target string) (dir string) {
+// restoreNode restores the latest snapshot of node b from the directory of all snapshots, and
+// returns the data directory.
+func (e *erasureCluster) restoreNode(snapshots string) (dir string) {
 	e.t.Helper()
 	dir = e.t.TempDir()
-	if code, out, errOut := runInProcess("restore", "--data", dir, "--target", filepath.Join(target, "nodes", "b")); code != exitOK {
-		e.t.Fatal(code, out, errOut)
-	}
+	checkRun(e.t, exitOK, "", "", "restore", "--data", dir, "--target", filepath.Join(snapshots, "nodes", "b"))
 	return dir
+}
+
+// checkInNoFile checks that no file of the directories has the id of a user.
+func (e *erasureCluster) checkInNoFile(user string, dirs ...string) {
+	e.t.Helper()
+	for _, dir := range dirs {
+		if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
+			e.t.Errorf("the id of the erased user is still in %v", found)
+		}
+	}
+}
+
+// eventsOfUser returns follows of a user in both directions, and pins of the user.
+func eventsOfUser(user string, rng *rand.Rand) (evs []*skeinv1.Event) {
+	for i := range 30 {
+		other := fmt.Sprint("u", i)
+		evs = append(evs, userFollowed(user, other), userFollowed(other, user))
+	}
+	for i := range 60 {
+		// Random bytes keep the tables from being compressed, so that the id can be found in the
+		// files.
+		attributes := make([]byte, 250)
+		for n := range attributes {
+			attributes[n] = byte(rng.Uint32())
+		}
+		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+			Pin: &skeinv1.Pin{OwnerId: user, PinId: fmt.Sprint("p", i)}, BoardId: "b", ItemId: "i", Attributes: attributes,
+		}}})
+	}
+	return evs
 }
 
 // checkSameAnswers puts 60 questions to the nodes, which must answer as the reference process does.
@@ -163,109 +197,96 @@ func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	t.Parallel()
 	user := userHeldByNode("b")
 	ns := startNATS(t)
-	a, b, archived := t.TempDir(), t.TempDir(), t.TempDir()
+	dirA := t.TempDir()
+	dirB := t.TempDir()
 
 	e := &erasureCluster{
 		nodeCluster: nodeCluster{t: t, http: &http.Client{Transport: &http.Transport{}}, inService: map[string]*callableNode{}},
-		url:         ns.ClientURL(), archiveDir: archived, snapshotDir: t.TempDir(), apis: map[string]*command.Client{}, stops: map[string]func(){},
+		url:         ns.ClientURL(),
+		archiveDir:  t.TempDir(),
+		snapshotDir: t.TempDir(),
+		apis:        map[string]*command.Client{},
+		stops:       map[string]func(){},
 	}
 	t.Cleanup(e.http.CloseIdleConnections)
 
-	e.startNode("a", a)
+	e.startNode("a", dirA)
 	defer func() { e.stopNode("a") }()
 	// Erasing an unknown user is refused for the right reason once node a archives.
 	waitUntil(t.Context(), t, func(context.Context) error {
-		code, out := e.eraseAtArchiver("nobody") //nolint:contextcheck // a command makes its own
-		if code != exitFailed || !strings.Contains(out, "no event of the log names this user") {
-			return errors.New(out)
+		code, text := e.eraseAtArchiver("nobody") //nolint:contextcheck // a command makes its own
+		if code != exitFailed || !strings.Contains(text, "no event of the log names this user") {
+			return fmt.Errorf("exit code %d: %s", code, text)
 		}
 		return nil
 	})
 
-	whole, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.openBucket(archived)
+	reference, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Log = eventlog.Config{URL: e.url}
+		o.Maintenance.Archive = e.openBucket(e.archiveDir)
 	})
 	defer stop()
-	e.reference = &serverProcess{addr: addressOf(whole)}
+	e.reference = &serverProcess{addr: addressOf(reference)}
 
-	e.startNode("b", b)
+	e.startNode("b", dirB)
 	defer func() { e.stopNode("b") }()
 	e.waitUntilServed()
 
 	// Publish follows and pins of the user among other events, and let all nodes take a snapshot.
 	rng := rand.New(rand.NewPCG(1, 1))
-	evs := gatewaytest.Events(rng, 200)
-	for i := range 30 {
-		evs = append(evs, userFollowed(user, fmt.Sprint("u", i)), userFollowed(fmt.Sprint("u", i), user))
-	}
-	for i := range 60 {
-		// Random bytes keep the tables from being compressed, so that the id can be found in the
-		// files.
-		attributes := make([]byte, 250)
-		for i := range attributes {
-			attributes[i] = byte(rng.Uint32())
-		}
-		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
-			Pin: &skeinv1.Pin{OwnerId: user, PinId: fmt.Sprint("p", i)}, BoardId: "b", ItemId: "i", Attributes: attributes,
-		}}})
-	}
-
-	mustPublish(t, whole, evs...)
-	position := mustPublish(t, whole, gatewaytest.Events(rng, 200)...)
+	mustPublish(t, reference, append(gatewaytest.Events(rng, 200), eventsOfUser(user, rng)...)...)
+	position := mustPublish(t, reference, gatewaytest.Events(rng, 200)...)
 	e.checkSameAnswers(1, position)
 	snapshots := e.takeSnapshots()
 
 	// Copy the data of node b after it was stopped, which flushes its stores.
 	e.stopNode("b")
-	before := filepath.Join(t.TempDir(), "before")
-	if err := os.CopyFS(before, os.DirFS(b)); err != nil {
+	dirBefore := filepath.Join(t.TempDir(), "before")
+	if err := os.CopyFS(dirBefore, os.DirFS(dirB)); err != nil {
 		t.Fatal(err)
 	}
-	if len(conformance.FilesWith(e.t, before, user)) == 0 {
-		t.Fatal("no file has the id before the erasure")
+	if len(conformance.FilesWith(t, dirBefore, user)) == 0 {
+		t.Fatal("no file of node b has the id before the erasure, want at least one")
 	}
 
 	// While a node is down, nothing is erased.
-	code, out := e.eraseAtArchiver(user)
-	if code == exitOK || !strings.Contains(out, "b cannot be reached: start it, or wait until other nodes have its partitions") {
-		t.Errorf("with a node away: %d, %s", code, out)
+	const unreachable = "b cannot be reached: start it, or wait until other nodes have its partitions"
+	code, text := e.eraseAtArchiver(user)
+	if code == exitOK || !strings.Contains(text, unreachable) {
+		t.Errorf("erasure while node b is down: exit code %d, want a failure with %q:\n%s", code, unreachable, text)
 	}
 
-	e.startNode("b", b)
+	const rebuilt = "node b: its stores were built anew"
+	e.startNode("b", dirB)
 	e.waitUntilServed()
-	if code, out := e.eraseAtArchiver(user); code != exitOK || !strings.Contains(out, "node b: its stores were built anew") {
-		t.Fatalf("%d, %s", code, out)
+	code, text = e.eraseAtArchiver(user)
+	if code != exitOK || !strings.Contains(text, rebuilt) {
+		t.Fatalf("erasure: exit code %d, want success with %q:\n%s", code, rebuilt, text)
 	}
 
 	// Snapshots that an operator has taken are only removed by name.
 	for _, name := range []string{"a", "b", "gone"} {
-		if code, out, errOut := runInProcess("snapshot", "prune", "before", "--target", filepath.Join(e.snapshotDir, "nodes", name)); code != exitOK {
-			t.Fatal(code, out, errOut)
-		}
+		checkRun(t, exitOK, "", "", "snapshot", "prune", "before", "--target", filepath.Join(e.snapshotDir, "nodes", name))
 	}
 
 	// No file may have the id now, not even one of a new snapshot.
-	position = mustPublish(t, whole, userFollowed("u1", "u2"))
+	position = mustPublish(t, reference, userFollowed("u1", "u2"))
 	e.checkSameAnswers(2, position)
-	if code, out, errOut := runInProcess("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
-		t.Fatal(code, out, errOut)
-	}
-	for _, dir := range []string{a, b, archived, e.snapshotDir, ns.JetStreamConfig().StoreDir} {
-		if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
-			t.Errorf("the id is still in %v", found)
-		}
-	}
+	checkRun(t, exitOK, "", "", "snapshot", "--name", "after", "--server", e.apis["b"].URL)
+	e.checkInNoFile(user, dirA, dirB, e.archiveDir, e.snapshotDir, ns.JetStreamConfig().StoreDir)
 
-	// A node that returns with old data must be clean, too.
-	for i, dir := range []string{before, e.restoreNode(snapshots), e.restoreNode(e.snapshotDir)} {
+	// A node that returns with old data must be clean, too. These are no subtests, because services
+	// and directories belong to the test as a whole.
+	for i, returning := range []struct{ name, dir string }{
+		{"a copy of the data before the erasure", dirBefore},
+		{"a snapshot before the erasure", e.restoreNode(snapshots)},
+		{"a snapshot after the erasure", e.restoreNode(e.snapshotDir)},
+	} {
+		t.Logf("node b returns with %s", returning.name)
 		e.stopNode("b")
-		e.startNode("b", dir)
+		e.startNode("b", returning.dir)
 		e.waitUntilServed()
 		e.checkSameAnswers(uint64(3+i), position)
-		for _, dir := range []string{dir, e.snapshotDir} {
-			if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
-				t.Errorf("%d: the id is still in %v", i, found)
-			}
-		}
+		e.checkInNoFile(user, returning.dir, e.snapshotDir)
 	}
 }

@@ -26,7 +26,7 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	c := startNodes(ctx, t, "", "--snapshots", target)
 
 	rng := rand.New(rand.NewPCG(1, 1))
-	check := func(want string, args ...string) {
+	checkSucceeds := func(want string, args ...string) {
 		t.Helper()
 		checkRunMatches(t, exitOK, want, args...)
 	}
@@ -34,13 +34,14 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		t.Helper()
 		for range 5 {
 			var err error
-			if position, err = c.publishEvents(ctx, rng); err != nil {
+			position, err = c.publishEvents(ctx, rng)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		return position
 	}
-	checkSame := func(position string) {
+	checkSameAnswers := func(position string) {
 		t.Helper()
 		for range 40 {
 			if err := c.compareAnswers(rng, gatewaytest.Question(rng, position)); err != nil {
@@ -49,16 +50,16 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		}
 	}
 
-	publishSome()
 	// Lose the node that joined last. It has never had all partitions, as the first node had before
 	// the others joined, and only a store with a part of the partitions is refused to a process
 	// that is not a node.
 	const lost = "n2"
-	own := filepath.Join(target, "nodes", lost)
+	lostSnapshots := filepath.Join(target, "nodes", lost)
+	publishSome()
 	for name, s := range c.inService {
-		check("snapshot one in", "snapshot", "--name", "one", "--server", s.addr)
-		check("^one +graph ", "snapshot", "list", "--server", s.addr)
-		check("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
+		checkSucceeds("snapshot one in", "snapshot", "--name", "one", "--server", s.addr)
+		checkSucceeds("^one +graph ", "snapshot", "list", "--server", s.addr)
+		checkSucceeds("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
 	}
 
 	// Remove the data directory after more events, which the restored node must fold.
@@ -71,17 +72,14 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	}
 
 	position := publishSome()
-	check("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
-	check("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
-	check("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
+	checkSucceeds("0 snapshots cannot be restored", "snapshot", "check", "--target", lostSnapshots)
+	checkSucceeds("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", lostSnapshots, "--snapshot", "one")
+	checkSucceeds("graph: restored from snapshot one", "restore", "--data", data, "--target", lostSnapshots, "--snapshot", "one")
 
-	if code, _, errOut := runInProcess("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(errOut, "there is a store already") {
-		t.Errorf("a second restore: exit code %d, %s", code, errOut)
-	}
-	if code, _, errOut := runInProcess("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.urls()); code != exitFailed ||
-		!strings.Contains(errOut, "start the process as that node of its cluster") {
-		t.Errorf("a process that is not a node: exit code %d, %s", code, errOut)
-	}
+	// A second restore must not replace the store, and only the node may open it.
+	checkRun(t, exitFailed, "", "there is a store already", "restore", "--data", data, "--target", lostSnapshots)
+	checkRun(t, exitFailed, "", "start the process as that node of its cluster",
+		"serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.urls())
 
 	if err := s.start(ctx); err != nil {
 		t.Fatal(err)
@@ -92,24 +90,26 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	}
 
 	// Call only the restored node, then all nodes.
-	others := []*callableNode{c.takeOutOfService("n0"), c.takeOutOfService("n1")}
-	checkSame(position)
-	c.putInService("n0", others[0].serverProcess)
-	c.putInService("n1", others[1].serverProcess)
-	checkSame(publishSome())
+	n0 := c.takeOutOfService("n0")
+	n1 := c.takeOutOfService("n1")
+	checkSameAnswers(position)
+	c.putInService("n0", n0.serverProcess)
+	c.putInService("n1", n1.serverProcess)
+	checkSameAnswers(publishSome())
 
+	// Verify every node. The restored node gets its partitions back, and a verification is refused
+	// if the partitions of the node change meanwhile. Only that refusal is worth another attempt.
 	for _, s := range c.inService {
-		// The restored node gets its partitions back, and a verification is refused if the
-		// partitions of the node change meanwhile.
 		waitUntil(ctx, t, func(context.Context) error {
 			code, out, errOut := runInProcess("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
-			if code == exitOK || !strings.Contains(errOut, "holds other partitions than when the verification began") {
-				if code != exitOK {
-					t.Errorf("skein replay verify: exit code %d, %s%s", code, out, errOut)
-				}
+			if code == exitOK {
 				return nil
 			}
-			return errors.New(errOut)
+			if strings.Contains(errOut, "holds other partitions than when the verification began") {
+				return errors.New(errOut)
+			}
+			t.Errorf("skein replay verify: exit code %d, want %d\n%s%s", code, exitOK, out, errOut)
+			return nil
 		})
 	}
 
@@ -119,24 +119,24 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	twin := &serverProcess{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
-	t.Cleanup(twin.kill)
-	check("graph: restored from snapshot one", "restore", "--data", twin.dataDir(), "--target", own, "--snapshot", "one")
-	if err := twin.start(ctx); err != nil {
+	successor := &serverProcess{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
+	t.Cleanup(successor.kill)
+	checkSucceeds("graph: restored from snapshot one", "restore", "--data", successor.dataDir(), "--target", lostSnapshots, "--snapshot", "one")
+	if err := successor.start(ctx); err != nil {
 		t.Fatal(err)
 	}
 
 	if err := s.cmd.Wait(); err == nil {
-		t.Error("the older process with the name ended without an error")
+		t.Error("the older process with the name ended without an error, want one")
 	}
-	c.putInService(lost, twin)
+	c.putInService(lost, successor)
 	if err := c.waitUntilHealed(ctx); err != nil {
 		t.Fatal(err)
 	}
 
-	checkSame(publishSome())
-	check("snapshot two in", "snapshot", "--name", "two", "--server", twin.addr)
-	check("removed 5 snapshots", "snapshot", "prune", "--target", own, "one")
+	checkSameAnswers(publishSome())
+	checkSucceeds("snapshot two in", "snapshot", "--name", "two", "--server", successor.addr)
+	checkSucceeds("removed 5 snapshots", "snapshot", "prune", "--target", lostSnapshots, "one")
 }
 
 // TestUnusableNodeNameIsRefusedWithSnapshots demands that a name of a node that cannot be the name
@@ -144,18 +144,19 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 // takes no snapshots.
 func TestUnusableNodeNameIsRefusedWithSnapshots(t *testing.T) {
 	t.Parallel()
-	ns, target := startNATS(t), t.TempDir()
-	args := []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--nats", ns.ClientURL(), "--snapshots", target}
+	ns := startNATS(t)
+	target := t.TempDir()
+	serve := []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--nats", ns.ClientURL(), "--snapshots", target}
 	for _, name := range []string{"-a", "_a", "../a", "a/b"} {
-		code, _, errOut := runInProcess(append(args, "--node="+name, "--node-addr", "127.0.0.1:0")...)
-		if code != exitFailed || !strings.Contains(errOut, "the name of a node that has snapshots") {
-			t.Errorf("%q: exit code %d, %s", name, code, errOut)
-		}
+		checkRun(t, exitFailed, "", "the name of a node that has snapshots", append(serve, "--node="+name, "--node-addr", "127.0.0.1:0")...)
 	}
-	if code, _, errOut := runInProcess(append(args, "--router")...); code != exitUsage || !strings.Contains(errOut, "--router does not go with --snapshots") {
-		t.Errorf("a router: exit code %d, %s", code, errOut)
+	checkRun(t, exitUsage, "", "--router does not go with --snapshots", append(serve, "--router")...)
+
+	written, err := os.ReadDir(target)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
-		t.Errorf("the target has %v, %v, expected nothing", left, err)
+	if len(written) > 0 {
+		t.Errorf("got %v in the directory of snapshots, want nothing", written)
 	}
 }
