@@ -24,27 +24,42 @@ func TestMetricsPassLintAndCountWork(t *testing.T) {
 
 	families := scrapeMetrics(t.Context(), t, api)
 
-	var list []*dto.MetricFamily
+	// Check the names and units.
+	var own []*dto.MetricFamily
 	for name, f := range families {
 		if strings.HasPrefix(name, "skein_") { // the Go client library chooses the other names
-			list = append(list, f)
+			own = append(own, f)
 		}
 	}
-	if problems, err := promlint.NewWithMetricFamilies(list).Lint(); err != nil || len(problems) > 0 {
-		t.Error(problems, err)
+	problems, err := promlint.NewWithMetricFamilies(own).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(problems) > 0 {
+		t.Errorf("got the problems %v, want none", problems)
 	}
 
 	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "skein_block_cache_max_bytes"} {
 		if families[name] == nil {
-			t.Errorf("%s is missing", name)
+			t.Errorf("the metric %s is missing", name)
 		}
 	}
-	if n := families["skein_log_append_events"].GetMetric()[0].GetHistogram(); n.GetSampleCount() != 1 || n.GetSampleSum() != 2 {
-		t.Errorf("appended: %v", n)
+
+	// Both events were appended in one envelope.
+	appended := families["skein_log_append_events"].GetMetric()[0].GetHistogram()
+	if appended.GetSampleCount() != 1 || appended.GetSampleSum() != 2 {
+		t.Errorf("skein_log_append_events: got %v, want 1 envelope with 2 events", appended)
 	}
-	for _, m := range families["skein_publish_visible_seconds"].GetMetric() {
-		if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() > waitLimit.Seconds() {
-			t.Errorf("publish to visible: %v", m)
+
+	// Each projection has made the envelope visible once.
+	visible := families["skein_publish_visible_seconds"].GetMetric()
+	if len(visible) == 0 {
+		t.Error("skein_publish_visible_seconds has no metric, want some")
+	}
+	for _, m := range visible {
+		h := m.GetHistogram()
+		if h.GetSampleCount() != 1 || h.GetSampleSum() > waitLimit.Seconds() {
+			t.Errorf("skein_publish_visible_seconds: got %v, want 1 envelope within %v", m, waitLimit)
 		}
 	}
 }
@@ -53,19 +68,21 @@ func TestMetricsPassLintAndCountWork(t *testing.T) {
 // the envelopes are visible.
 func waitUntilFolded(t *testing.T, api *command.Client, n float64) {
 	t.Helper()
+	const projections = 5
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
-		f, err := statuscmd.Scrape(ctx, api)
+		scraped, err := statuscmd.Scrape(ctx, api)
 		if err != nil {
 			return err
 		}
-		folded := f.Families["skein_fold_envelopes_total"].GetMetric()
+
+		folded := scraped.Families["skein_fold_envelopes_total"].GetMetric()
 		for _, m := range folded {
 			if got := m.GetCounter().GetValue(); got != n {
 				return fmt.Errorf("%v: %v envelopes folded, want %v", m.GetLabel(), got, n)
 			}
 		}
-		if len(folded) != 5 {
-			return fmt.Errorf("%d projections count envelopes, want 5", len(folded))
+		if len(folded) != projections {
+			return fmt.Errorf("%d projections count envelopes, want %d", len(folded), projections)
 		}
 		return nil
 	})
@@ -74,9 +91,9 @@ func waitUntilFolded(t *testing.T, api *command.Client, n float64) {
 // scrapeMetrics returns the metrics of a service by name.
 func scrapeMetrics(ctx context.Context, t *testing.T, api *command.Client) map[string]*dto.MetricFamily {
 	t.Helper()
-	f, err := statuscmd.Scrape(ctx, api)
+	scraped, err := statuscmd.Scrape(ctx, api)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f.Families
+	return scraped.Families
 }

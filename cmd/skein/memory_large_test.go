@@ -21,7 +21,7 @@ import (
 // The history that the memory of a service is measured with.
 const (
 	historyUsers   = 100_000
-	followsPerUser = 10 // of each user
+	followsPerUser = 10
 )
 
 // TestImportRebuildAndVerifyFitIntoMemory demands that a process stays within --memory while it
@@ -34,8 +34,8 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 		// minutes after the work, in bytes.
 		maxResident, maxResidentAfter int64
 	}{
-		{"512MiB", 512 << 20, 448 << 20},
-		{"auto", maxAutoMemory, 704 << 20},
+		{memory: "512MiB", maxResident: 512 << 20, maxResidentAfter: 448 << 20},
+		{memory: "auto", maxResident: maxAutoMemory, maxResidentAfter: 704 << 20},
 	} {
 		t.Run(tt.memory, func(t *testing.T) {
 			dir := t.TempDir()
@@ -46,7 +46,10 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.kill()
-			phase := func(name string, args ...string) {
+
+			// The memory of the process may exceed the limit by a tenth.
+			maxPeak := tt.maxResident / 10 * 11
+			checkPeak := func(phase string, args ...string) {
 				t.Helper()
 				s.resetPeakMemory(t)
 				began := time.Now()
@@ -55,20 +58,23 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 				if out, err := runProgram(t.Context(), s, "skein", "", args...); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
+
 				peak := s.residentBytes(t, "VmHWM")
-				t.Logf("%s: %v, at most %d MiB, now %d MiB", name, time.Since(began).Round(time.Second), peak>>20, s.residentBytes(t, "VmRSS")>>20)
-				if maxPeak := tt.maxResident / 10 * 11; peak > maxPeak {
-					t.Errorf("%s took %d MiB of %d", name, peak>>20, maxPeak>>20)
+				now := s.residentBytes(t, "VmRSS")
+				t.Logf("%s: %v, at most %d MiB, now %d MiB", phase, time.Since(began).Round(time.Second), peak>>20, now>>20)
+				if peak > maxPeak {
+					t.Errorf("%s took %d MiB, want at most %d", phase, peak>>20, maxPeak>>20)
 				}
 			}
-			phase("import", "import", "follows", file)
+
+			checkPeak("import", "import", "follows", file)
 			s.waitUntilReleased(t, tt.maxResidentAfter)
 			for _, name := range []string{"graph", "inbox", "counters"} {
-				phase("rebuild of "+name, "replay", "rebuild", name)
+				checkPeak("rebuild of "+name, "replay", "rebuild", name)
 			}
-			phase("verification", "replay", "verify")
+			checkPeak("verification", "replay", "verify")
 			s.waitUntilReleased(t, tt.maxResidentAfter)
-			phase("another import", "import", "follows", file, "--restart", "--source", "again")
+			checkPeak("another import", "import", "follows", file, "--restart", "--source", "again")
 		})
 	}
 }
@@ -83,13 +89,16 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 
 	a.openFeedStreams(t.Context(), 9500)
 
+	// The memory of the process may exceed the limit by a tenth.
+	const maxPeak = minMemory / 10 * 11
 	peak := s.residentBytes(t, "VmHWM")
-	t.Logf("%d streams: at most %d MiB, now %d MiB", maxFeedWatchStreams(minMemory), peak>>20, s.residentBytes(t, "VmRSS")>>20)
-	if peak > minMemory/10*11 {
-		t.Errorf("%d MiB were resident", peak>>20)
+	now := s.residentBytes(t, "VmRSS")
+	t.Logf("%d streams: at most %d MiB, now %d MiB", maxFeedWatchStreams(minMemory), peak>>20, now>>20)
+	if peak > maxPeak {
+		t.Errorf("the streams took %d MiB, want at most %d", peak>>20, maxPeak>>20)
 	}
 	if got := s.queryUntilAdmitted(t, "query", "check", "reader1", "owner1"); !strings.Contains(got, "explicit") {
-		t.Errorf("a caller is answered %s", got)
+		t.Errorf("with open streams, a query is answered %q, want an explicit follow", got)
 	}
 }
 
@@ -98,10 +107,15 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 // grows by about as much again, because the collector lets garbage grow up to the size of what is
 // in use.
 func TestNotificationWatchersFitIntoMemory(t *testing.T) {
-	const watchers, rounds, maxBytes = 5000, 5, int64(200_000_000)
+	const (
+		watchers = 5000
+		rounds   = 5
+		maxBytes = 200_000_000
+	)
 	s := startServer(t.Context(), t, "--memory", "2GiB", "--log-level", "warn")
 	a := &attacker{t: t, addr: s.addr}
 
+	// In each round, another actor follows all watchers.
 	actors := 0
 	followAll := func() {
 		for range rounds {
@@ -125,15 +139,17 @@ func TestNotificationWatchersFitIntoMemory(t *testing.T) {
 	a.waitUntilIdle(t.Context())
 	open := s.residentBytes(t, "VmRSS")
 	if open-before > maxBytes {
-		t.Errorf("the streams took %d bytes, expected at most %d", open-before, maxBytes)
+		t.Errorf("the streams took %d bytes, want at most %d", open-before, maxBytes)
 	}
 
+	// Let all streams count.
 	followAll()
 	a.waitUntilIdle(t.Context())
 	t.Logf("%d kB without streams, %d kB with %d, at most %d kB while they counted",
 		before/1000, open/1000, watchers, s.residentBytes(t, "VmHWM")/1000)
-	if got := s.queryUntilAdmitted(t, "query", "notifications", "reader1"); !strings.Contains(got, fmt.Sprint("actor", actors)) {
-		t.Errorf("got the notifications %s, expected one of actor%d", got, actors)
+	lastActor := fmt.Sprint("actor", actors)
+	if got := s.queryUntilAdmitted(t, "query", "notifications", "reader1"); !strings.Contains(got, lastActor) {
+		t.Errorf("got the notifications %s, want one of %s", got, lastActor)
 	}
 }
 
@@ -145,16 +161,22 @@ func writeFollowHistory(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	w := bufio.NewWriter(f)
 	fmt.Fprintln(w, "follower,user")
 	rng := rand.New(rand.NewPCG(7, 7))
 	for user := range historyUsers {
-		for n, seen := 0, map[int]bool{user: true}; n < followsPerUser; {
+		excluded := map[int]bool{user: true} // nobody follows themself, or anybody twice
+		for follows := 0; follows < followsPerUser; {
+			// The third power makes users with low numbers popular.
 			share := rng.Float64()
-			if followee := int(share * share * share * historyUsers); !seen[followee] {
-				seen[followee], n = true, n+1
-				fmt.Fprintf(w, "user%d,user%d\n", user, followee)
+			followee := int(share * share * share * historyUsers)
+			if excluded[followee] {
+				continue
 			}
+			excluded[followee] = true
+			follows++
+			fmt.Fprintf(w, "user%d,user%d\n", user, followee)
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -162,16 +184,23 @@ func writeFollowHistory(t *testing.T, path string) {
 	}
 }
 
-// waitUntilReleased waits until no more than so much is resident, for two minutes at most.
-func (s *serverProcess) waitUntilReleased(t *testing.T, most int64) {
+// waitUntilReleased waits until no more than maxResident bytes are resident, for two minutes at
+// most.
+func (s *serverProcess) waitUntilReleased(t *testing.T, maxResident int64) {
 	t.Helper()
-	began, tick := time.Now(), time.NewTicker(time.Second)
+	began := time.Now()
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for ; s.residentBytes(t, "VmRSS") > most; <-tick.C {
-		if time.Since(began) > 2*time.Minute {
-			t.Errorf("two minutes later %d MiB are resident, and %d may be", s.residentBytes(t, "VmRSS")>>20, most>>20)
+	for {
+		resident := s.residentBytes(t, "VmRSS")
+		if resident <= maxResident {
+			t.Logf("after %v %d MiB are resident", time.Since(began).Round(time.Second), resident>>20)
 			return
 		}
+		if time.Since(began) > 2*time.Minute {
+			t.Errorf("after two minutes %d MiB are resident, want at most %d", resident>>20, maxResident>>20)
+			return
+		}
+		<-tick.C
 	}
-	t.Logf("after %v %d MiB are resident", time.Since(began).Round(time.Second), s.residentBytes(t, "VmRSS")>>20)
 }
