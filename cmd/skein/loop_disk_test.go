@@ -20,8 +20,9 @@ import (
 // loopDisk is a small ext4 file system on a loop device. A test can fill it, slow it down, and cut
 // its power. It needs a user who may mount.
 type loopDisk struct {
-	image, dir string
-	fillerPath string
+	image      string // path of the file with the file system
+	dir        string // where the file system is mounted
+	fillerPath string // path of the file that fills the disk
 }
 
 // runTool runs a program and returns what it prints.
@@ -36,9 +37,19 @@ func runTool(ctx context.Context, name string, args ...string) (string, error) {
 // newLoopDisk makes a file system of this size and mounts it at a directory.
 func newLoopDisk(dir string, mib int64) (*loopDisk, error) {
 	d := &loopDisk{image: dir + ".img", dir: dir, fillerPath: filepath.Join(dir, "filler")}
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, mib<<20)); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+
+	// The image is a sparse file, which takes space as the file system writes to it.
+	if err := os.WriteFile(d.image, nil, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Truncate(d.image, mib<<20); err != nil {
+		return nil, err
+	}
+
+	// -m 0 reserves no blocks for root, who would otherwise not see a full disk.
 	if _, err := runTool(context.Background(), "mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
 		return nil, err
 	}
@@ -68,7 +79,8 @@ func (d *loopDisk) mount() error {
 func (d *loopDisk) unmount() (err error) {
 	// The kernel may still be closing the files of a process that was just killed.
 	for range 50 {
-		if _, err = runTool(context.Background(), "umount", d.dir); err == nil {
+		_, err = runTool(context.Background(), "umount", d.dir)
+		if err == nil {
 			return nil
 		}
 		sleepOrDone(context.Background(), 100*time.Millisecond)
@@ -95,18 +107,25 @@ func (d *loopDisk) fill() error {
 	}
 	defer f.Close()
 
-	if free, err := d.freeBytes(); err == nil && free > 8<<20 {
+	const writtenBytes = 4 << 20
+	free, err := d.freeBytes()
+	if err == nil && free > 2*writtenBytes {
 		info, err := f.Stat()
 		if err != nil {
 			return err
 		}
-		if err := unix.Fallocate(int(f.Fd()), 0, info.Size(), int64(free-(4<<20))); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		// Another process may have taken some of the free space meanwhile.
+		err = unix.Fallocate(int(f.Fd()), 0, info.Size(), int64(free-writtenBytes))
+		if err != nil && !errors.Is(err, syscall.ENOSPC) {
 			return err
 		}
 	}
 
-	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
-		switch _, err := f.Write(chunk); {
+	// Write ever smaller chunks, until not even a single byte fits.
+	chunk := make([]byte, 64<<10)
+	for len(chunk) > 0 {
+		_, err := f.Write(chunk)
+		switch {
 		case errors.Is(err, syscall.ENOSPC):
 			chunk = chunk[:len(chunk)/8]
 		case err != nil:
@@ -136,9 +155,10 @@ func (d *loopDisk) removeFiller() error { return os.Remove(d.fillerPath) }
 // buildProgram builds a program without the race detector, as people run it.
 func buildProgram(t *testing.T, dir, name, pkg string, flags ...string) string {
 	t.Helper()
-	bin := dir + "/" + name
-	if out, err := runTool(t.Context(), "go", append(append([]string{"build", "-o", bin}, flags...), pkg)...); err != nil {
+	program := dir + "/" + name
+	args := append([]string{"build", "-o", program}, flags...)
+	if out, err := runTool(t.Context(), "go", append(args, pkg)...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return bin
+	return program
 }

@@ -6,14 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -29,28 +32,12 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	s := startServer(ctx, t)
 	api := s.newClient()
 
-	const plays = 3000
-	for first := 0; first < plays; first += 500 {
-		var evs []*skeinv1.Event
-		for i := first; i < first+500; i++ {
-			evs = append(evs, played(fmt.Sprint("u", i%700), fmt.Sprint("i", i%300)))
-		}
-		mustPublish(t, api, evs...)
-	}
-
-	// These pins make the log so long that it is read in several parts, of which each is saved.
-	const pins = 6000
-	for first := 0; first < pins; first += 500 {
-		var evs []*skeinv1.Event
-		for i := first; i < first+500; i++ {
-			id := fmt.Sprintf("%0*d", events.MaxIDBytes, i)
-			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
-				Pin: &skeinv1.Pin{OwnerId: id, PinId: id}, BoardId: id, ItemId: id,
-				Attributes: make([]byte, events.MaxAttributesBytes),
-			}}})
-		}
-		mustPublish(t, api, evs...)
-	}
+	const (
+		plays = 3000
+		items = 300
+		pins  = 6000
+	)
+	publishPlaysAndPins(t, api, plays, items, pins)
 
 	data := s.dataDir()
 	prepare := func(share string) *exec.Cmd {
@@ -58,12 +45,13 @@ func TestPreparationSurvivesKills(t *testing.T) {
 			"--heat-half-life", "12h", "--share", share)
 	}
 	prepared := filepath.Join(data, "stores", "counters", "prepared", "counters")
-	// The command is killed when count files match the pattern. It writes them in this order. For the
-	// pattern savedFile, it is killed while it reads the log, when it has saved a further part.
+
+	// The command is killed when count files match the pattern. It writes them in this order. For
+	// the pattern savedFile, it is killed while it reads the log, when it has saved a further part.
 	const savedFile = "000001.parts/saved"
 	points := []struct {
-		files string
-		count int
+		pattern string
+		count   int
 	}{
 		{"000001.parts", 1},
 		{"000001.parts/events", 1},
@@ -80,19 +68,20 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		points = append(points[2:4:4], points[6:8]...)
 	}
 
-	playCount := plays / 300 // of item i0
+	playCount := plays / items // of item i0
 	for _, point := range points {
 		kill := func() (killed bool) {
-			if point.files == savedFile {
+			if point.pattern == savedFile {
+				// With a small share, the command reads slowly enough to be killed meanwhile.
 				return killWhileLogIsRead(t, prepare("0.05"), filepath.Join(prepared, savedFile))
 			}
-			return killWhenFilesAppear(t, prepare("1"), filepath.Join(prepared, point.files), point.count)
+			return killWhenFilesAppear(t, prepare("1"), filepath.Join(prepared, point.pattern), point.count)
 		}
 		for !kill() {
 			// The command ended before the test saw the files. Remove what it has prepared, and try
 			// again.
 			if err := errors.Join(ctx.Err(), os.RemoveAll(filepath.Dir(prepared))); err != nil {
-				t.Fatalf("%d %s: %v", point.count, point.files, err)
+				t.Fatalf("%d %s: %v", point.count, point.pattern, err)
 			}
 		}
 
@@ -132,6 +121,26 @@ func TestPreparationSurvivesKills(t *testing.T) {
 	checkOutput(t, s, "query counters --item i0 --json", fmt.Sprintf(`"playCount":"%d"`, playCount))
 }
 
+// publishPlaysAndPins publishes the history of a preparation. The plays are spread evenly among
+// items. The pins are so large that the log is read in several parts, of which each is saved.
+func publishPlaysAndPins(t *testing.T, api *command.Client, plays, items, pins int) {
+	t.Helper()
+	var evs []*skeinv1.Event
+	for i := range plays {
+		evs = append(evs, played(fmt.Sprint("u", i%700), fmt.Sprint("i", i%items)))
+	}
+	for i := range pins {
+		id := fmt.Sprintf("%0*d", events.MaxIDBytes, i)
+		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+			Pin: &skeinv1.Pin{OwnerId: id, PinId: id}, BoardId: id, ItemId: id,
+			Attributes: make([]byte, events.MaxAttributesBytes),
+		}}})
+	}
+	for chunk := range slices.Chunk(evs, 500) {
+		mustPublish(t, api, chunk...)
+	}
+}
+
 // checkOutput checks that a command against a server succeeds and prints a text.
 func checkOutput(t *testing.T, s *serverProcess, args, want string) {
 	t.Helper()
@@ -153,32 +162,45 @@ func killWhenFilesAppear(t *testing.T, cmd *exec.Cmd, pattern string, count int)
 	})
 }
 
-// killWhileLogIsRead runs a command that prepares a generation, and kills it as soon as it has saved
-// another part of the log than before. It checks that more of the log is saved then. It reports
-// whether the command was killed before it had read the whole log.
-func killWhileLogIsRead(t *testing.T, cmd *exec.Cmd, name string) (killed bool) {
+// killWhileLogIsRead runs a command that prepares a generation, and kills it as soon as it has
+// saved another part of the log than before. path is the file that says what is saved. It checks
+// that more of the log is saved after the kill than before the command. It reports whether the
+// command was killed before it had read the whole log.
+func killWhileLogIsRead(t *testing.T, cmd *exec.Cmd, path string) (killed bool) {
 	t.Helper()
 	type savedBuild struct {
 		EventBytes int64
 		Ranges     [][2]int // set when the whole log is read
 	}
-	read := func() (saved savedBuild) {
-		data, _ := os.ReadFile(name) // there is none at first
+	readSaved := func() (saved savedBuild) {
+		t.Helper()
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return saved // the command has not saved anything yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		// A header of one line is before the JSON. The command replaces the file as a whole, so it
+		// can be read at any time.
 		_, content, _ := bytes.Cut(data, []byte("\n"))
-		_ = json.Unmarshal(content, &saved)
+		if err := json.Unmarshal(content, &saved); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
 		return saved
 	}
 
-	before := read()
+	before := readSaved()
 	killed = killWhen(t, cmd, func() bool {
-		saved := read()
+		saved := readSaved()
 		return saved.EventBytes > 0 && saved.EventBytes != before.EventBytes
 	})
-	after := read()
+	after := readSaved()
 	if !killed || after.Ranges != nil {
 		return false
 	}
-	if after.EventBytes < before.EventBytes {
+	if after.EventBytes <= before.EventBytes {
 		t.Errorf("%d bytes of events are saved after the kill, want more than the %d of before", after.EventBytes, before.EventBytes)
 	}
 	return true

@@ -73,17 +73,11 @@ func (l *restartLoad) repeat(step func()) {
 
 // read makes two calls, and fails the test if one of them fails outside of a restart.
 func (l *restartLoad) read(ctx context.Context) {
-	during := l.isRestarting.Load()
-	_, err := l.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
-		Keys: []*skeinv1.CounterKey{itemKey("i1")},
-	}))
-	if err == nil {
-		_, err = l.api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
-			Pairs: []*skeinv1.FollowPair{userPair("u1", "u2")},
-		}))
-	}
+	wasRestarting := l.isRestarting.Load()
+	err := l.readCountersAndFollow(ctx)
 	if err != nil {
-		if !during && !l.isRestarting.Load() {
+		// A restart may have begun or ended during the calls.
+		if !wasRestarting && !l.isRestarting.Load() {
 			l.t.Errorf("a read failed while the server was running: %v", err)
 		}
 		return
@@ -95,6 +89,20 @@ func (l *restartLoad) read(ctx context.Context) {
 	now := time.Now()
 	l.longestGap = max(l.longestGap, now.Sub(l.lastRead))
 	l.lastRead = now
+}
+
+// readCountersAndFollow asks two projections, of which the upgrade rebuilds only the counters.
+func (l *restartLoad) readCountersAndFollow(ctx context.Context) error {
+	_, err := l.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		Keys: []*skeinv1.CounterKey{itemKey("i1")},
+	}))
+	if err != nil {
+		return err
+	}
+	_, err = l.api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+		Pairs: []*skeinv1.FollowPair{userPair("u1", "u2")},
+	}))
+	return err
 }
 
 // publish publishes a play, with the same event id until the play is acknowledged.
@@ -130,13 +138,15 @@ func (l *restartLoad) restart(ctx context.Context, s *serverProcess, program str
 	l.isRestarting.Store(false)
 
 	// Wait until reads succeed again, so that the gap is complete.
+	const wantReads = 10
 	before := l.reads.Load()
 	waitUntil(ctx, l.t, func(context.Context) error {
-		if l.reads.Load() < before+10 {
-			return fmt.Errorf("%d reads", l.reads.Load()-before)
+		if reads := l.reads.Load() - before; reads < wantReads {
+			return fmt.Errorf("%d reads since the restart, want %d", reads, wantReads)
 		}
 		return nil
 	})
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.t.Logf("restarted as %s: for %v no read was answered", filepath.Base(program), l.longestGap.Round(time.Millisecond))
@@ -156,41 +166,50 @@ func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	publishGoldenEvents(t, s, old)
-	l := &restartLoad{t: t, api: s.newClient()}
-	t.Cleanup(l.api.HTTP.CloseIdleConnections)
-	l.start(ctx)
+	load := &restartLoad{t: t, api: s.newClient()}
+	t.Cleanup(load.api.HTTP.CloseIdleConnections)
+	load.start(ctx)
 
-	run := func(want string, args ...string) {
+	// checkCommand checks that a command of the new program succeeds and prints a text. It logs the
+	// command and its output, because they show how an upgrade goes.
+	checkCommand := func(want string, args ...string) {
 		t.Helper()
 		out, err := exec.CommandContext(ctx, "skein", append(args, "--server", s.addr)...).CombinedOutput()
-		t.Logf("skein %s (%v)\n%s", strings.ReplaceAll(strings.Join(args, " "), s.dir, "DIR"), err, strings.ReplaceAll(string(out), s.dir, "DIR"))
+		command := strings.ReplaceAll(strings.Join(args, " "), s.dir, "DIR")
+		text := strings.ReplaceAll(string(out), s.dir, "DIR")
+		t.Logf("skein %s (%v)\n%s", command, err, text)
 		if err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("skein %s: expected %q", strings.Join(args, " "), want)
+			t.Errorf("skein %s: got the error %v, want success and an output with %q", command, err, want)
 		}
 	}
 
 	// Prepare again right before the restart, so that the generation is as recent as possible.
 	for range 2 {
-		run("counters: a generation is prepared", "replay", "prepare", "--data", s.dataDir())
+		checkCommand("counters: a generation is prepared", "replay", "prepare", "--data", s.dataDir())
 	}
 
 	for _, step := range []struct{ program, generation string }{
-		{"skein", "generation 2: ready"}, {old, "generation 1: ready"}, {"skein", "generation 2: ready"},
+		{"skein", "generation 2: ready"},
+		{old, "generation 1: ready"},
+		{"skein", "generation 2: ready"},
 	} {
-		l.restart(ctx, s, step.program)
+		load.restart(ctx, s, step.program)
 		waitUntil(ctx, t, func(ctx context.Context) error {
 			out, err := exec.CommandContext(ctx, "skein", "replay", "status", "counters", "--server", s.addr).CombinedOutput()
-			if err == nil && !strings.Contains(string(out), step.generation) {
-				err = fmt.Errorf("expected %q, got %s", step.generation, out)
+			if err != nil {
+				return err
 			}
-			return err
+			if !strings.Contains(string(out), step.generation) {
+				return fmt.Errorf("skein replay status: got %s, want %q", out, step.generation)
+			}
+			return nil
 		})
-		run("equal", "replay", "verify", "--share", "1")
+		checkCommand("equal", "replay", "verify", "--share", "1")
 	}
 
-	close(l.stop)
-	l.running.Wait()
-	t.Logf("%d reads, %d plays", l.reads.Load(), l.plays.Load())
+	close(load.stop)
+	load.running.Wait()
+	t.Logf("%d reads, %d plays", load.reads.Load(), load.plays.Load())
 }
 
 // TestPreparedUpgradeOfNodesFailsNoRead does the same node by node. The cluster of two versions
@@ -204,31 +223,36 @@ func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 	prepare := func(ctx context.Context, s *serverProcess) error {
 		out, err := exec.CommandContext(ctx, "skein", "replay", "prepare", "--data", s.dataDir(),
 			"--nats", c.nats.urls(), "--server", s.addr).CombinedOutput()
-		if err == nil && !strings.Contains(string(out), "counters: a generation is prepared") {
-			err = fmt.Errorf("no generation was prepared")
-		}
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			return fmt.Errorf("skein replay prepare: %w: %s", err, out)
+		}
+		const want = "counters: a generation is prepared"
+		if !strings.Contains(string(out), want) {
+			return fmt.Errorf("skein replay prepare: got %s, want %q", out, want)
 		}
 		return nil
 	}
+
 	c.runUnderLoad(ctx, func(ctx context.Context) {
-		for i, s := range []disruption{
+		for i, upgrade := range []disruption{
 			{"prepared, to the new program", func(ctx context.Context) error { return c.restartNodesAfter(ctx, "skein", prepare) }},
 			{"back", func(ctx context.Context) error { return c.restartNodes(ctx, old) }},
 			{"to the new program again", func(ctx context.Context) error { return c.restartNodes(ctx, "skein") }},
 		} {
-			if !c.disrupt(ctx, s) {
+			if !c.disrupt(ctx, upgrade) {
 				return
 			}
+
+			// Every node has restarted once per upgrade so far.
+			wantStarts := i + 1
 			for name, node := range c.inService {
 				text, err := node.readLogFile()
 				if err != nil {
 					t.Fatal(err)
 				}
 				const continued = "the live generation is outdated, and another one is live instead"
-				if n := strings.Count(text, continued); n != i+1 {
-					t.Errorf("%s: %s continued another generation at %d starts, expected %d", s.name, name, n, i+1)
+				if n := strings.Count(text, continued); n != wantStarts {
+					t.Errorf("%s: %s continued another generation at %d starts, want %d", upgrade.name, name, n, wantStarts)
 				}
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -38,8 +37,12 @@ func TestDemoServesUntilSignal(t *testing.T) {
 
 	// The demo prints this line after its tour, when it has become an ordinary service.
 	lines := bufio.NewScanner(out)
-	for serving := false; !serving && lines.Scan(); {
-		serving = strings.HasPrefix(lines.Text(), "Serving ")
+	isServing := false
+	for !isServing && lines.Scan() {
+		isServing = strings.HasPrefix(lines.Text(), "Serving ")
+	}
+	if !isServing {
+		t.Errorf("the demo ended its output without a line that it is serving: %v", lines.Err())
 	}
 
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -50,11 +53,15 @@ func TestDemoServesUntilSignal(t *testing.T) {
 		t.Fatalf("%q, %v", rest, err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the demo ended with %v", err)
+		t.Errorf("the demo ended with %v, want no error", err)
 	}
 
-	if left, err := filepath.Glob(filepath.Join(tmp, "*")); err != nil || len(left) > 0 {
-		t.Errorf("the demo left %v, %v", left, err)
+	left, err := filepath.Glob(filepath.Join(tmp, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) > 0 {
+		t.Errorf("the demo left the files %v, want none", left)
 	}
 }
 
@@ -135,9 +142,8 @@ func (s *serverProcess) launch(ctx context.Context) error {
 	}
 	defer log.Close()
 
-	s.cmd = exec.CommandContext(ctx, cmp.Or(s.program, "skein"), append([]string{
-		"serve", "--data", s.dataDir(), "--listen", listen, "--port-file", portFile,
-	}, s.flags...)...)
+	args := []string{"serve", "--data", s.dataDir(), "--listen", listen, "--port-file", portFile}
+	s.cmd = exec.CommandContext(ctx, cmp.Or(s.program, "skein"), append(args, s.flags...)...)
 	s.cmd.Stderr = log
 
 	// Nothing is written to this pipe. It closes when the test binary ends, even if the binary is
@@ -185,15 +191,19 @@ func findFreePorts(first, count int) (ports []int, err error) {
 		if _, isReserved := reservedPorts.Load(port); isReserved {
 			continue
 		}
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			if _, isReserved := reservedPorts.LoadOrStore(port, nil); !isReserved {
-				ports = append(ports, port)
-			}
+
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue // something else listens there
+		}
+		_ = l.Close()
+
+		if _, isReserved := reservedPorts.LoadOrStore(port, nil); !isReserved {
+			ports = append(ports, port)
 		}
 	}
 	if len(ports) < count {
-		return nil, errors.New("no free ports")
+		return nil, fmt.Errorf("found %d free ports from %d, want %d", len(ports), first, count)
 	}
 	return ports, nil
 }
