@@ -141,7 +141,8 @@ type differences struct {
 
 // differencesLine matches the line with which a comparison ends. Its groups are the fields of
 // differences.
-var differencesLine = regexp.MustCompile(`: (\d+) differences \((\d+) missing, (\d+) extra, (\d+) other times, (\d+) other texts, (\d+) other counts, 0 out of order\)`)
+var differencesLine = regexp.MustCompile(`: (\d+) differences ` +
+	`\((\d+) missing, (\d+) extra, (\d+) other times, (\d+) other texts, (\d+) other counts, 0 out of order\)`)
 
 // parseDifferences reads the line with which a comparison ends. It reports whether text has such a
 // line.
@@ -469,7 +470,8 @@ type fileTotals struct {
 	databases int
 	keys      int
 
-	// sets counts the sorted sets, and members their members, each of which is imported or rejected.
+	// sets counts the sorted sets, and members their members, each of which is imported or
+	// rejected.
 	sets, members, imported, rejected int
 
 	differencesMade, differencesFound int
@@ -533,7 +535,7 @@ func (totals *fileTotals) importDatabase(t *testing.T, r *redisPeer, db string, 
 	i.redisURL += "/" + db
 	report := i.run(anyExitCode, "--compare")
 
-	// An import fails exactly if nothing was found that it can import.
+	// All rejects are allowed, so an import fails exactly if it finds nothing that it can import.
 	if hasFailed := report.Code != 0; hasFailed != (report.Found == 0) {
 		t.Errorf("database %s: exit code %d with %d found\n%s", db, report.Code, report.Found, report.Text)
 	}
