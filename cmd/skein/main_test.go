@@ -33,16 +33,20 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+
 	// Short is the default; -short=false runs everything at full length (docs/development.md).
 	_ = flag.Set("test.short", "true")
+
 	// Most tests wait for processes more than they compute. With more tests at once, they would
 	// wait for each other.
 	_ = flag.Set("test.parallel", "6")
+
 	// Under the race detector, each process sleeps for a second before it exits unless this
 	// variable is set. The tests start hundreds of processes.
 	if os.Getenv(raceOptionsVar) == "" {
 		_ = os.Setenv(raceOptionsVar, "atexit_sleep_ms=0")
 	}
+
 	// A service refuses calls while the machine is too busy to begin them in time. The tests must
 	// also pass on such a machine.
 	if err := os.Setenv("SKEIN_SHED_AFTER", "0s"); err != nil {
@@ -60,7 +64,8 @@ const exitOnStdinEOF = "SKEIN_TEST_ENDS_WITH_STDIN"
 // process ends when the pipe that the test binary holds open is closed.
 func runSkein() {
 	if os.Getenv(exitOnStdinEOF) != "" {
-		// A worker process must not inherit the variable: it reads its operation from standard input.
+		// A worker process must not inherit the variable: it reads its operation from standard
+		// input.
 		_ = os.Unsetenv(exitOnStdinEOF)
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
@@ -78,6 +83,8 @@ func (l leakCheckedTests) Run() int {
 	if code != 0 {
 		return code
 	}
+
+	// Idle connections of the default client have goroutines, which are no leak.
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil {
 		fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
@@ -93,10 +100,11 @@ func testSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
 	if text := os.Getenv("RAPID_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+		fixedSeed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
 			t.Fatalf("RAPID_SEED: %v", err)
 		}
+		seed = fixedSeed
 	}
 	t.Logf("RAPID_SEED=%d", seed)
 	return seed
@@ -108,16 +116,28 @@ const raceOptionsVar = "GORACE"
 // TestScripts runs the scenarios in testdata/script. Besides the usual commands of testscript, the
 // scenarios have these:
 //
-//	ready FILE      waits until the service with this port file is ready, and sets $SKEIN_SERVER to its address.
-//	                With the file of a certificate authority, and perhaps a certificate and its key, it uses TLS
-//	certificates    writes ca.pem, and certificates and keys to server/ and client/ (for the name "web")
-//	jwt FILE CLAIMS writes a JWT with the claims, which are JSON, and writes the key for it to jwks.json
-//	held FILE       like ready, for a service that reports that it is held in front of a hole in its log
-//	flip DIR TEXT N flips a bit in the Nth occurrence of the text in a file of messages below the directory
-//	unflip          restores the file that flip has changed
-//	holds DIR N     fails unless the directory has N entries
-//	private FILE…   fails unless only the user has access to the files, the directories, and everything in these
-//	until TEXT ARG… runs skein repeatedly until its output contains the text; with !, until it fails with that text
+//	ready FILE [CA [CERT KEY]]
+//		waits until the service with this port file is ready, and sets $SKEIN_SERVER to its
+//		address. With the file of a certificate authority, and perhaps a certificate and its
+//		key, it uses TLS
+//	held FILE
+//		like ready, for a service that reports that it is held in front of a hole in its log
+//	certificates
+//		writes ca.pem, and certificates and keys to server/ and client/ (for the name "web")
+//	jwt FILE CLAIMS
+//		writes a JWT with the claims, which are JSON, and writes the key for it to jwks.json
+//	flip DIR TEXT N
+//		flips a bit in the Nth occurrence of the text in a file of messages below the directory
+//	unflip
+//		restores the file that flip has changed
+//	holds DIR N
+//		fails unless the directory has N entries
+//	private FILE…
+//		fails unless only the user has access to the files, the directories, and everything in
+//		these; with !, fails unless others have access to each
+//	until TEXT ARG…
+//		runs skein repeatedly until its output contains the text; with !, until it fails with
+//		that text
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	jwts := accesstest.NewJWTs(t, "one")
@@ -128,31 +148,13 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(env.Getenv("TMPDIR"), 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"ready": func(ts *testscript.TestScript, neg bool, args []string) {
-				if neg || len(args) < 1 || len(args) == 3 || len(args) > 4 {
-					ts.Fatalf("usage: ready FILE [CA [CERT KEY]]")
-				}
-				scheme, client := "http://", http.DefaultClient
-				if len(args) > 1 {
-					client = newTLSClient(ts, args[1:])
-					defer client.CloseIdleConnections()
-					scheme = "https://"
-				}
-				server, err := waitUntilReadyOver(context.Background(), ts.MkAbs(args[0]), scheme, client)
-				ts.Check(err)
-				ts.Setenv("SKEIN_SERVER", server)
-			},
-			"held": func(ts *testscript.TestScript, _ bool, args []string) {
-				server, err := waitForReadyz(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable, allStoresHeld)
-				ts.Check(err)
-				ts.Setenv("SKEIN_SERVER", server)
-			},
-			"flip": func(ts *testscript.TestScript, _ bool, args []string) {
-				n, err := strconv.Atoi(args[2])
-				ts.Check(err)
-				ts.Check(flipBit(ts.MkAbs(args[0]), args[1], n, ts.MkAbs("whole")))
-			},
-			"unflip": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(restoreFlipped(ts.MkAbs("whole"))) },
+			"ready":   runReady,
+			"held":    runHeld,
+			"flip":    runFlip,
+			"unflip":  runUnflip,
+			"holds":   runHolds,
+			"private": runPrivate,
+			"until":   runUntil,
 			"certificates": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ca := accesstest.NewAuthority(t)
 				for _, dir := range []string{"server", "client"} {
@@ -171,56 +173,112 @@ func TestScripts(t *testing.T) {
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(jwts.Token(claims)), 0o600))
 				accesstest.WriteKeys(t, ts.MkAbs("jwks.json"), jwts)
 			},
-			"private": func(ts *testscript.TestScript, neg bool, args []string) {
-				for _, arg := range args {
-					open := ""
-					ts.Check(filepath.WalkDir(ts.MkAbs(arg), func(path string, e fs.DirEntry, err error) error {
-						if err != nil {
-							return err
-						}
-						info, err := e.Info()
-						if err == nil && info.Mode().Perm()&0o077 != 0 {
-							open = fmt.Sprintf("%s: %v", path, info.Mode())
-						}
-						return err
-					}))
-					if (open != "") != neg {
-						ts.Fatalf("%s is private: %v; %s", arg, open == "", open)
-					}
-				}
-			},
-			"until": func(ts *testscript.TestScript, neg bool, args []string) {
-				if len(args) < 2 {
-					ts.Fatalf("usage: until TEXT ARG…")
-				}
-				ts.Check(eventually(context.Background(), func(context.Context) error {
-					err := ts.Exec("skein", args[1:]...)
-					out := ts.ReadFile("stdout")
-					if neg {
-						out = ts.ReadFile("stderr")
-						if err == nil {
-							return errors.New("it does not fail")
-						}
-						err = nil
-					}
-					if err == nil && !strings.Contains(out, args[0]) {
-						err = fmt.Errorf("it prints %s", out)
-					}
-					return err
-				}))
-			},
-			"holds": func(ts *testscript.TestScript, neg bool, args []string) {
-				if neg || len(args) != 2 {
-					ts.Fatalf("usage: holds DIR N")
-				}
-				left, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "*"))
-				ts.Check(err)
-				if fmt.Sprint(len(left)) != args[1] {
-					ts.Fatalf("%s holds %v", args[0], left)
-				}
-			},
 		},
 	})
+}
+
+// runReady is the command ready of scripts.
+func runReady(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) == 3 || len(args) > 4 {
+		ts.Fatalf("usage: ready FILE [CA [CERT KEY]]")
+	}
+	scheme := "http://"
+	client := http.DefaultClient
+	if len(args) > 1 {
+		scheme = "https://"
+		client = newTLSClient(ts, args[1:])
+		defer client.CloseIdleConnections()
+	}
+	server, err := waitUntilReadyOver(context.Background(), ts.MkAbs(args[0]), scheme, client)
+	ts.Check(err)
+	ts.Setenv("SKEIN_SERVER", server)
+}
+
+// runHeld is the command held of scripts.
+func runHeld(ts *testscript.TestScript, _ bool, args []string) {
+	server, err := waitForReadyz(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable, allStoresHeld)
+	ts.Check(err)
+	ts.Setenv("SKEIN_SERVER", server)
+}
+
+// intactCopy is the file of a script in which flip saves the file that it changes, for unflip.
+const intactCopy = "whole"
+
+// runFlip is the command flip of scripts.
+func runFlip(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	ts.Check(flipBit(ts.MkAbs(args[0]), args[1], n, ts.MkAbs(intactCopy)))
+}
+
+// runUnflip is the command unflip of scripts.
+func runUnflip(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(restoreFlipped(ts.MkAbs(intactCopy)))
+}
+
+// runHolds is the command holds of scripts.
+func runHolds(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: holds DIR N")
+	}
+	entries, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "*"))
+	ts.Check(err)
+	if fmt.Sprint(len(entries)) != args[1] {
+		ts.Fatalf("%s has %d entries, want %s: %v", args[0], len(entries), args[1], entries)
+	}
+}
+
+// runPrivate is the command private of scripts.
+func runPrivate(ts *testscript.TestScript, neg bool, args []string) {
+	for _, arg := range args {
+		// Find a file to which others have access.
+		accessible := ""
+		ts.Check(filepath.WalkDir(ts.MkAbs(arg), func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err == nil && info.Mode().Perm()&0o077 != 0 {
+				accessible = fmt.Sprintf("%s: %v", path, info.Mode())
+			}
+			return err
+		}))
+
+		if accessible != "" && !neg {
+			ts.Fatalf("others have access to %s, want %s to be private", accessible, arg)
+		}
+		if accessible == "" && neg {
+			ts.Fatalf("%s is private, want others to have access", arg)
+		}
+	}
+}
+
+// runUntil is the command until of scripts.
+func runUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: until TEXT ARG…")
+	}
+	text := args[0]
+	ts.Check(eventually(context.Background(), func(context.Context) error {
+		err := ts.Exec("skein", args[1:]...)
+		if !neg {
+			if err != nil {
+				return err
+			}
+			if out := ts.ReadFile("stdout"); !strings.Contains(out, text) {
+				return fmt.Errorf("skein prints %s, want %q", out, text)
+			}
+			return nil
+		}
+
+		if err == nil {
+			return errors.New("skein succeeds, want it to fail")
+		}
+		if errOut := ts.ReadFile("stderr"); !strings.Contains(errOut, text) {
+			return fmt.Errorf("skein fails with %s, want %q", errOut, text)
+		}
+		return nil
+	}))
 }
 
 // waitLimit is how long a test waits for something that must happen. On an idle machine it happens
@@ -278,16 +336,18 @@ func waitUntilReady(ctx context.Context, portFile string) (server string, err er
 // newTLSClient returns a client that trusts the certificate authority of the first file. Two more
 // files are its own certificate and key.
 func newTLSClient(ts *testscript.TestScript, files []string) *http.Client {
-	f := command.ClientFlags{TLSCA: ts.MkAbs(files[0])}
+	tlsFlags := command.ClientFlags{TLSCA: ts.MkAbs(files[0])}
 	if len(files) > 1 {
-		f.ClientCert, f.ClientKey = ts.MkAbs(files[1]), ts.MkAbs(files[2])
+		tlsFlags.ClientCert = ts.MkAbs(files[1])
+		tlsFlags.ClientKey = ts.MkAbs(files[2])
 	}
-	config, err := f.ReadTLS()
+	config, err := tlsFlags.ReadTLS()
 	ts.Check(err)
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 }
 
-// waitUntilReadyOver does the same with a client for the scheme http:// or https://.
+// waitUntilReadyOver does the same as [waitUntilReady] with a client for the scheme http:// or
+// https://.
 func waitUntilReadyOver(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
 	return waitForReadyz(ctx, portFile, scheme, client, http.StatusOK, func(string) bool { return true })
 }
@@ -311,9 +371,15 @@ func waitForReadyz(
 		}
 		server = scheme + "127.0.0.1:" + strings.TrimSpace(string(port))
 		got, answer, err := httpGet(ctx, client, server+"/readyz")
-		if err == nil && (got != status || !accepts(answer)) {
-			err = fmt.Errorf("/readyz of %s answers %d %s, expected status %d", server, got, answer, status)
+		if err != nil {
+			return err
 		}
-		return err
+		if got != status {
+			return fmt.Errorf("/readyz of %s: got status %d, want %d: %s", server, got, status, answer)
+		}
+		if !accepts(answer) {
+			return fmt.Errorf("/readyz of %s answers status %d with another body than expected: %s", server, got, answer)
+		}
+		return nil
 	})
 }
