@@ -27,9 +27,12 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 		// memory, cache, queries and rebuild are the texts of the flags.
 		memory, cache, queries, rebuild string
 
-		available int64 // memory of the machine
+		available int64 // memory of the machine; 0 if it is unknown
 		isStatic  bool  // whether the program is built without cgo
-		want      service.Memory
+
+		// The Limit of want is without Rebuild and Shadow, because rebuilds and verifications run
+		// in worker processes.
+		want service.Memory
 	}{
 		{
 			name:   "the default on a large machine",
@@ -77,8 +80,6 @@ func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 			},
 		},
 	} {
-		// Rebuilds and verifications run in worker processes. So each limit above is without the
-		// memory for Rebuild and Shadow.
 		t.Run(tt.name, func(t *testing.T) {
 			parse := func(text string) memorySetting {
 				t.Helper()
