@@ -13,4 +13,8 @@
 // A damaged message costs no other message (I1, I11). The server would cut off everything after a
 // damaged message, so the message is turned into a deleted one before the server reads the file
 // (blocks.go). Package eventlog finds what is missing and stops in front of it.
+//
+// A kill while the configuration of the stream is replaced does not lose the stream (I1). The
+// server would not open the stream, because a checksum is missing, so the checksum is written
+// (streammeta.go).
 package embedded

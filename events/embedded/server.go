@@ -137,7 +137,7 @@ func (e *Server) startNATS(ctx context.Context) error {
 	if err := writeThrough(e.dir); err != nil {
 		return fmt.Errorf("embedded: the log in %s cannot be written through to the disk: %w", e.dir, err)
 	}
-	if err := repairBlocks(e.opts, e.dir); err != nil {
+	if err := errors.Join(repairStreamMeta(e.opts, e.dir), repairBlocks(e.opts, e.dir)); err != nil {
 		return fmt.Errorf("embedded: the log in %s: %w", e.dir, err)
 	}
 
