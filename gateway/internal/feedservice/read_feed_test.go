@@ -11,9 +11,9 @@ import (
 // maxUvarint is the longest encoding of a number: ten bytes with the value 2^64-1.
 var maxUvarint = []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}
 
-// FuzzAhead checks that cutLead reads again what it has accepted, from what appendLead writes for
-// it. Its inputs in .ci/fuzz-corpus.tar.gz are stored under this name.
-func FuzzAhead(f *testing.F) {
+// FuzzCutLead checks that cutLead reads again what it has accepted, from what appendLead writes for
+// it.
+func FuzzCutLead(f *testing.F) {
 	f.Add([]byte{}, uint64(0))
 	f.Add((&seenFilter{containedSeq: 300}).appendLead(nil, events.Position{Seq: 7}), uint64(7))
 	f.Add(maxUvarint, uint64(1)<<63)
