@@ -188,31 +188,45 @@ func TestSlowNodeIsHedged(t *testing.T) {
 		wantLast   string // the node that is asked last after the call
 	}{
 		{
-			"a answers just before the hedge", testAnswer{after: 49 * ms}, testAnswer{},
+			"a answers just before the hedge",
+			testAnswer{after: 49 * ms},
+			testAnswer{},
 			1, "a", nil, 49 * ms, 0, "b",
 		},
 		{
-			"b answers before a", testAnswer{after: never}, testAnswer{after: ms},
+			"b answers before a",
+			testAnswer{after: never},
+			testAnswer{after: ms},
 			1, "b", nil, 51 * ms, 1, "b",
 		},
 		{
-			"a answers before b", testAnswer{after: 60 * ms}, testAnswer{after: never},
+			"a answers before b",
+			testAnswer{after: 60 * ms},
+			testAnswer{after: never},
 			1, "a", nil, 60 * ms, 1, "b",
 		},
 		{
-			"b has an error of the caller", testAnswer{after: never}, testAnswer{err: errOfCaller},
+			"b has an error of the caller",
+			testAnswer{after: never},
+			testAnswer{err: errOfCaller},
 			1, "", errOfCaller, 50 * ms, 1, "b",
 		},
 		{
-			"a has an error of the caller after the hedge began", testAnswer{60 * ms, errOfCaller}, testAnswer{after: never},
+			"a has an error of the caller after the hedge began",
+			testAnswer{60 * ms, errOfCaller},
+			testAnswer{after: never},
 			1, "", errOfCaller, 60 * ms, 1, "b",
 		},
 		{
-			"b does not serve the partition", testAnswer{after: 2 * time.Second}, testAnswer{err: NotHereError()},
+			"b does not serve the partition",
+			testAnswer{after: 2 * time.Second},
+			testAnswer{err: NotHereError()},
 			1, "a", nil, 2 * time.Second, 1, "b",
 		},
 		{
-			"no hedge is left", testAnswer{after: never}, testAnswer{after: ms},
+			"no hedge is left",
+			testAnswer{after: never},
+			testAnswer{after: ms},
 			0, "b", nil, time.Second + ms, 0, "a",
 		},
 	} {
