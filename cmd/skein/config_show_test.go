@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
@@ -20,12 +21,13 @@ func TestConfigurationReferenceIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got, errOut bytes.Buffer
 	if code := run([]string{"config", "--reference"}, &command.Streams{Out: &got, Err: &errOut}); code != exitOK {
-		t.Fatal(errOut.String())
+		t.Fatalf("skein config --reference: got exit code %d and %s, want %d", code, errOut.String(), exitOK)
 	}
-	if !bytes.Equal(got.Bytes(), want) {
-		t.Error("docs/configuration.md is of other flags: go tool -modfile=tools.mod task generate")
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("docs/configuration.md (-page +code); write it with `go tool -modfile=tools.mod task generate`:\n%s", diff)
 	}
 }
 
@@ -47,35 +49,39 @@ func TestConfigIsPrintedInOneWrite(t *testing.T) {
 	var out writeCounter
 	var errOut bytes.Buffer
 	if code := run([]string{"config"}, &command.Streams{Out: &out, Err: &errOut}); code != exitOK {
-		t.Fatal(errOut.String())
+		t.Fatalf("skein config: got exit code %d and %s, want %d", code, errOut.String(), exitOK)
 	}
 	if out.writes != 1 {
-		t.Errorf("%d bytes were written in %d pieces, expected 1", out.Len(), out.writes)
+		t.Errorf("got %d writes of %d bytes, want 1 write", out.writes, out.Len())
 	}
 }
 
 // TestSecretsAreHiddenInPrintedValues demands that passwords, tokens and keys in URLs are replaced,
 // and nothing else.
 func TestSecretsAreHiddenInPrintedValues(t *testing.T) {
-	for value, want := range map[string]string{
-		"nats://a:4222": "nats://a:4222",
-		"nats://ann:s3cret@a:4222,nats://t0ken@b":    "nats://ann:hidden@a:4222,nats://hidden@b",
-		"s3://bucket/prefix?region=eu&insecure=true": "s3://bucket/prefix?region=eu&insecure=true",
-		"s3://bucket?secret_key=abc&region=eu":       "s3://bucket?secret_key=hidden&region=eu",
-		"/var/lib/skein":                             "/var/lib/skein",
+	for _, c := range []struct {
+		name, value, want string
+	}{
+		{"URL without secrets", "nats://a:4222", "nats://a:4222"},
+		{"password and token", "nats://ann:s3cret@a:4222,nats://t0ken@b", "nats://ann:hidden@a:4222,nats://hidden@b"},
+		{"parameters without secrets", "s3://bucket/prefix?region=eu&insecure=true", "s3://bucket/prefix?region=eu&insecure=true"},
+		{"key in a parameter", "s3://bucket?secret_key=abc&region=eu", "s3://bucket?secret_key=hidden&region=eu"},
+		{"path", "/var/lib/skein", "/var/lib/skein"},
 	} {
-		if got := hideSecrets(value); got != want {
-			t.Errorf("%s: %s, want %s", value, got, want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if got := hideSecrets(c.value); got != c.want {
+				t.Errorf("hideSecrets(%q): got %q, want %q", c.value, got, c.want)
+			}
+		})
 	}
 }
 
 // TestPrintedByteSizeIsReadBack demands that a printed size is read as the same size.
 func TestPrintedByteSizeIsReadBack(t *testing.T) {
 	for _, size := range []flags.ByteSize{0, 1, 1023, 1 << 10, 1<<20 + 1, 512 << 20, 3 << 30} {
-		var again flags.ByteSize
-		if err := again.UnmarshalText([]byte(size.String())); err != nil || again != size {
-			t.Errorf("%d is printed as %s, read as %d, %v", int64(size), size, int64(again), err)
+		var readBack flags.ByteSize
+		if err := readBack.UnmarshalText([]byte(size.String())); err != nil || readBack != size {
+			t.Errorf("the size %d is printed as %s: got %d, %v, want the same size", int64(size), size, int64(readBack), err)
 		}
 	}
 }
@@ -87,21 +93,30 @@ func TestCompletionOffersKnownCommandsAndFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line, want := range map[string]string{
-		"se":                                 "serve",
-		"replay r":                           "rebuild repair rollback",
-		"serve --log-format ":                "json text",
-		"serve --log-level=debug --archive-": "--archive-every",
-		"serve --data ":                      "",
-		"--config x.yaml tok":                "token",
-		"completion ":                        "bash fish zsh",
-		"nonsense ser":                       "serve",
+
+	for _, c := range []struct {
+		name, line, want string
+	}{
+		{"beginning of a command", "se", "serve"},
+		{"beginning of several subcommands", "replay r", "rebuild repair rollback"},
+		{"value of a flag", "serve --log-format ", "json text"},
+		{"flag after another one", "serve --log-level=debug --archive-", "--archive-every"},
+		{"value that the parser does not know", "serve --data ", ""},
+		{"command after a flag", "--config x.yaml tok", "token"},
+		{"all values of an argument", "completion ", "bash fish zsh"},
+		{"command after an unknown word", "nonsense ser", "serve"},
 	} {
-		if got := strings.Join(complete(parser.Model.Node, strings.Split(line, " ")), " "); got != want {
-			t.Errorf("%q: %q, want %q", line, got, want)
+		t.Run(c.name, func(t *testing.T) {
+			got := strings.Join(complete(parser.Model.Node, strings.Split(c.line, " ")), " ")
+			if got != c.want {
+				t.Errorf("complete %q: got %q, want %q", c.line, got, c.want)
+			}
+		})
+	}
+
+	t.Run("empty line", func(t *testing.T) {
+		if got := complete(parser.Model.Node, nil); !slices.Contains(got, "finalize-upgrade") {
+			t.Errorf("got %q, want finalize-upgrade among them", got)
 		}
-	}
-	if all := complete(parser.Model.Node, nil); !slices.Contains(all, "finalize-upgrade") {
-		t.Errorf("%v", all)
-	}
+	})
 }

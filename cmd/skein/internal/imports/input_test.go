@@ -5,6 +5,7 @@ package imports
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,16 +21,17 @@ func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-
 	_, err := openInput(ctx, pipe, strings.NewReader(""))
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("expected context.Canceled, got %v", err)
+		t.Errorf("openInput: got %v, want context.Canceled", err)
 	}
+
 	remaining, err := os.ReadDir(os.TempDir())
 	if err != nil || len(remaining) > 0 {
-		t.Errorf("expected an empty TMPDIR, got %v, %v", remaining, err)
+		t.Errorf("TMPDIR: got %v, %v, want no files", remaining, err)
 	}
 
 	// The goroutine that opens the pipe waits for a writer. Let it end.
@@ -42,6 +44,7 @@ func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
 	}
 }
 
+// A regular file is read where it is.
 func TestRegularFileIsNotCopied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "follows.csv")
 	if err := os.WriteFile(path, []byte("ann,bob\n"), 0o600); err != nil {
@@ -53,9 +56,9 @@ func TestRegularFileIsNotCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	expected := inputFile{path: path, name: "follows.csv", outputPrefix: path}
-	if *got != expected {
-		t.Errorf("expected %+v, got %+v", expected, *got)
+	want := inputFile{path: path, name: "follows.csv", outputPrefix: path}
+	if *got != want {
+		t.Errorf("openInput: got %+v, want %+v", *got, want)
 	}
 }
 
@@ -74,20 +77,17 @@ func TestStandardInputHasOneName(t *testing.T) {
 
 			content, err := os.ReadFile(input.path)
 			if string(content) != "ann,bob\n" || err != nil {
-				t.Errorf("expected a copy of the input, got %q, %v", content, err)
+				t.Errorf("copy of the input: got %q, %v, want ann,bob", content, err)
 			}
+
 			input.remove()
-			if exists(input.path) {
-				t.Error("expected that the copy is removed")
+			if _, err := os.Stat(input.path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("copy of the input after remove: got %v, want no file", err)
 			}
 		})
 	}
-	if len(names) != 3 || names[0] != names[1] || names[0] != names[2] || !strings.HasPrefix(names[0], "stdin stdin-") {
-		t.Errorf("expected the same name three times, got %q", names)
-	}
-}
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	if len(names) != 3 || names[0] != names[1] || names[0] != names[2] || !strings.HasPrefix(names[0], "stdin stdin-") {
+		t.Errorf("names: got %q, want the same one three times, which begins with stdin stdin-", names)
+	}
 }
