@@ -40,7 +40,7 @@ type nodeCluster struct {
 	http      *http.Client
 	// program is the program of the nodes; empty means the program under test.
 	program string
-	// flags are added to the own flags of every node.
+	// flags are passed to every node that is added, besides the flags that every node needs.
 	flags []string
 	// ca signs the certificates that nodes show to each other; nil means that they show none.
 	ca *accesstest.Authority
@@ -70,20 +70,23 @@ func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel, because it 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	c := startNodes(ctx, t, "")
+
+	disruptions := []disruption{
+		{"a node is killed", c.killNode},
+		{"a node is paused", c.pauseNode},
+		{"a node joins", c.joinNode},
+		{"a node leaves", c.removeNode},
+		{"the NATS servers restart", c.restartNATSServers},
+		{"all nodes restart", func(ctx context.Context) error { return c.restartNodes(ctx, "") }},
+	}
+	if testing.Short() {
+		disruptions = disruptions[:2]
+	}
+
+	// After a failure, the cluster is not what the next disruption expects.
 	c.runUnderLoad(ctx, func(ctx context.Context) {
-		disruptions := []disruption{
-			{"a node is killed", c.killNode},
-			{"a node is paused", c.pauseNode},
-			{"a node joins", c.joinNode},
-			{"a node leaves", c.removeNode},
-			{"the NATS servers restart", c.restartNATSServers},
-			{"all nodes restart", func(ctx context.Context) error { return c.restartNodes(ctx, "") }},
-		}
-		if testing.Short() {
-			disruptions = disruptions[:2]
-		}
-		for _, s := range disruptions {
-			if !c.disrupt(ctx, s) {
+		for _, d := range disruptions {
+			if !c.disrupt(ctx, d) {
 				break
 			}
 		}
@@ -98,17 +101,21 @@ func (c *nodeCluster) joinNode(ctx context.Context) error {
 		return err
 	}
 
-	reports := regexp.MustCompile(`(\d+) partitions in place of 0, (\d+) of them copied`)
+	reportPattern := regexp.MustCompile(`(\d+) partitions in place of 0, (\d+) of them copied`)
 	return eventually(ctx, func(context.Context) error {
 		text, err := c.inService["n3"].readLogFile()
 		if err != nil {
 			return err
 		}
-		copied := reports.FindAllStringSubmatch(text, -1)
-		if slices.ContainsFunc(copied, func(m []string) bool { return m[1] == m[2] }) {
-			return nil
+
+		reports := reportPattern.FindAllStringSubmatch(text, -1)
+		for _, report := range reports {
+			received, copied := report[1], report[2]
+			if received == copied && received != "0" {
+				return nil
+			}
 		}
-		return fmt.Errorf("no store was copied whole: %q", copied)
+		return fmt.Errorf("the node logs %q, want that all partitions of one store were copied", reports)
 	})
 }
 
@@ -120,9 +127,9 @@ type disruption struct {
 
 // disrupt runs a disruption, and checks that the cluster recovers and that questions are answered
 // afterwards. It reports whether that is so.
-func (c *nodeCluster) disrupt(ctx context.Context, s disruption) bool {
+func (c *nodeCluster) disrupt(ctx context.Context, d disruption) bool {
 	began := time.Now()
-	err := s.run(ctx)
+	err := d.run(ctx)
 	if err == nil {
 		err = c.waitUntilHealed(ctx)
 	}
@@ -130,10 +137,11 @@ func (c *nodeCluster) disrupt(ctx context.Context, s disruption) bool {
 		err = c.waitForQuestions(ctx, 100)
 	}
 	if err != nil {
-		c.t.Errorf("%s: %v", s.name, err)
+		c.t.Errorf("%s: got %v, want that the cluster recovers", d.name, err)
 		return false
 	}
-	c.t.Logf("%s: %v", s.name, time.Since(began))
+
+	c.t.Logf("%s: the cluster recovered after %v", d.name, time.Since(began))
 	return true
 }
 
@@ -141,23 +149,23 @@ func (c *nodeCluster) disrupt(ctx context.Context, s disruption) bool {
 // the end. The context of disrupt ends when a question is answered incorrectly.
 func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Context)) {
 	t := c.t
-	ended := make(chan error, 1)
 	loadCtx, cancelLoad := context.WithCancel(ctx)
 	t.Cleanup(cancelLoad)
+	loadEnded := make(chan error, 1)
 	go func() {
 		err := c.publishAndCompare(ctx)
 		if err != nil {
 			cancelLoad()
 		}
-		ended <- err
+		loadEnded <- err
 	}()
 
 	disrupt(loadCtx)
 	close(c.stopAsking)
-	if err := <-ended; err != nil {
+	if err := <-loadEnded; err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d questions", c.answered.Load())
+	t.Logf("%d questions were answered", c.answered.Load())
 
 	for name, s := range c.inService {
 		out, err := verifyWithRetry(ctx, func(ctx context.Context) (string, error) {
@@ -165,7 +173,7 @@ func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Con
 			return string(out), err
 		})
 		if err != nil {
-			t.Errorf("verification of %s: %v: %s", name, err, out)
+			t.Errorf("verification of %s: got %v, want no error: %s", name, err, out)
 		}
 	}
 }
@@ -174,7 +182,9 @@ func (c *nodeCluster) runUnderLoad(ctx context.Context, disrupt func(context.Con
 // meanwhile. A node does so some time after a partition has moved to another node.
 func verifyWithRetry(ctx context.Context, verify func(context.Context) (string, error)) (out string, err error) {
 	for range 3 {
-		if out, err = verify(ctx); err == nil || !strings.Contains(fmt.Sprint(out, err), "start it again") {
+		out, err = verify(ctx)
+		wasInterrupted := err != nil && strings.Contains(fmt.Sprint(out, err), "start it again")
+		if !wasInterrupted {
 			break
 		}
 	}
@@ -186,14 +196,19 @@ func verifyWithRetry(ctx context.Context, verify func(context.Context) (string, 
 func startNodes(ctx context.Context, t *testing.T, program string, flags ...string) *nodeCluster {
 	t.Helper()
 	c := &nodeCluster{
-		t: t, program: program, flags: flags, nats: startNATSCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
-		inService: map[string]*callableNode{}, stopAsking: make(chan struct{}),
+		t:          t,
+		program:    program,
+		flags:      flags,
+		nats:       startNATSCluster(t),
+		http:       &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
+		inService:  map[string]*callableNode{},
+		stopAsking: make(chan struct{}),
 	}
+	t.Cleanup(c.http.CloseIdleConnections)
 	if program == "" {
 		c.ca = accesstest.NewAuthority(t)
 	}
 
-	t.Cleanup(c.http.CloseIdleConnections)
 	c.reference = &serverProcess{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.urls()}}
 	t.Cleanup(c.reference.kill)
 	if err := c.reference.start(ctx); err != nil {
@@ -205,8 +220,11 @@ func startNodes(ctx context.Context, t *testing.T, program string, flags ...stri
 			t.Fatal(err)
 		}
 	}
+
+	// The first node has made the bucket of the members.
 	var err error
-	if c.members, err = watchMembers(ctx, t, c.nats.js); err != nil {
+	c.members, err = watchMembers(ctx, t, c.nats.js)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.waitUntilHealed(ctx); err != nil {
@@ -217,16 +235,20 @@ func startNodes(ctx context.Context, t *testing.T, program string, flags ...stri
 
 // findClusterLogID returns the id of the log whose cluster has a bucket on the NATS servers.
 func findClusterLogID(ctx context.Context, js jetstream.JetStream) (id string, err error) {
-	names := js.KeyValueStoreNames(ctx)
-	for name := range names.Name() {
-		if log, ok := strings.CutPrefix(name, placement.BucketName("")); ok {
-			id = log
+	buckets := js.KeyValueStoreNames(ctx)
+	for name := range buckets.Name() {
+		if suffix, ok := strings.CutPrefix(name, placement.BucketName("")); ok {
+			id = suffix
 		}
 	}
-	if err = names.Error(); err == nil && id == "" {
-		err = errors.New("no node has made a bucket")
+
+	if err := buckets.Error(); err != nil {
+		return "", err
 	}
-	return id, err
+	if id == "" {
+		return "", errors.New("no node has made a bucket")
+	}
+	return id, nil
 }
 
 // watchMembers watches the members of a cluster, as a process does that is no member, until the
@@ -242,13 +264,14 @@ func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*p
 		return nil, err
 	}
 
-	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// The context of a test ends before its cleanups run, which may still need the members.
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- members.Run(within) }()
+	go func() { ended <- members.Run(runCtx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
+			t.Errorf("watch of the members: got %v, want that it ends when it is canceled", err)
 		}
 	})
 	return members, nil
@@ -262,6 +285,7 @@ func (c *nodeCluster) addNode(ctx context.Context, name string) error {
 		return err
 	}
 
+	// With the least --replace-after, the others soon take over the partitions of a node that fails.
 	s := &serverProcess{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
 		"--nats", c.nats.urls(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
 		"--replace-after", placement.DefaultExpireAfter.String(),
@@ -333,8 +357,10 @@ func (c *nodeCluster) waitUntilHealed(ctx context.Context) error {
 				}
 			}
 		}
-		if least := slices.Min(copies[:]); len(members) != len(c.inService) || least < 2 {
-			return fmt.Errorf("%d members of %d, and a partition with %d", len(members), len(c.inService), least)
+
+		fewest := slices.Min(copies[:])
+		if len(members) != len(c.inService) || fewest < 2 {
+			return fmt.Errorf("got %d members and a partition with %d copies, want %d members and 2 copies", len(members), fewest, len(c.inService))
 		}
 		return nil
 	})
@@ -342,10 +368,10 @@ func (c *nodeCluster) waitUntilHealed(ctx context.Context) error {
 
 // waitForQuestions waits until n more questions are answered.
 func (c *nodeCluster) waitForQuestions(ctx context.Context, n int64) error {
-	n += c.answered.Load()
+	want := c.answered.Load() + n
 	return eventually(ctx, func(context.Context) error {
-		if got := c.answered.Load(); got < n {
-			return fmt.Errorf("%d questions of %d", got, n)
+		if got := c.answered.Load(); got < want {
+			return fmt.Errorf("got %d answered questions, want %d", got, want)
 		}
 		return nil
 	})
@@ -401,6 +427,7 @@ func (c *nodeCluster) restartNodesAfter(ctx context.Context, program string, bef
 		if err := before(ctx, c.inService[name].serverProcess); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+
 		s := c.takeOutOfService(name)
 		if err := s.stopGracefully(); err != nil {
 			return fmt.Errorf("%s ended with %w", name, err)
@@ -409,6 +436,8 @@ func (c *nodeCluster) restartNodesAfter(ctx context.Context, program string, bef
 		if err := s.start(ctx); err != nil {
 			return err
 		}
+
+		// The next node is stopped only when this one serves its partitions again.
 		c.putInService(name, s.serverProcess)
 		if err := c.waitUntilHealed(ctx); err != nil {
 			return err
@@ -433,10 +462,10 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 			return err
 		}
 
-		var all errgroup.Group
-		for w := range uint64(4) {
-			all.Go(func() error { //nolint:contextcheck // a question has the context of the node that is asked
-				rng := rand.New(rand.NewPCG(round, w+1))
+		var askers errgroup.Group
+		for asker := range uint64(4) {
+			askers.Go(func() error { //nolint:contextcheck // a question has the context of the node that is asked
+				rng := rand.New(rand.NewPCG(round, asker+1))
 				for range 5 {
 					if err := c.compareAnswers(rng, gatewaytest.Question(rng, position)); err != nil {
 						return err
@@ -445,14 +474,14 @@ func (c *nodeCluster) publishAndCompare(ctx context.Context) error {
 				return nil
 			})
 		}
-		if err := all.Wait(); err != nil {
+		if err := askers.Wait(); err != nil {
 			return err
 		}
 	}
 }
 
-// publishEvents publishes some events, again until a node takes them, since no node can while the
-// NATS servers elect a leader. It returns the position of the last event.
+// publishEvents publishes some events. It repeats each call until a node takes the events, since no
+// node can while the NATS servers elect a leader. It returns the position of the last event.
 func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (position string, err error) {
 	for range 3 {
 		evs := gatewaytest.Events(rng, 20)
@@ -473,17 +502,21 @@ func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (positi
 // compareAnswers puts a question to the reference process, and each of its pages to a random node,
 // and compares the answers.
 func (c *nodeCluster) compareAnswers(rng *rand.Rand, req proto.Message) error {
-	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (res proto.Message, err error) {
-		for res, err = c.askProcess(context.Background(), c.reference.addr, req); errors.Is(err, errBehind); {
-			res, err = c.askProcess(context.Background(), c.reference.addr, req)
+	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) {
+		for {
+			res, err := c.askProcess(context.Background(), c.reference.addr, req)
+			if !errors.Is(err, errBehind) {
+				return res, err
+			}
 		}
-		return res, err
 	})
 	if err != nil {
 		return fmt.Errorf("the reference process: %T %v: %w", req, req, err)
 	}
 
-	got, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) { return c.askAnyNode(rng, req) })
+	got, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) {
+		return c.askAnyNode(rng, req)
+	})
 	if err != nil {
 		return fmt.Errorf("%T %v: %w", req, req, err)
 	}
@@ -506,10 +539,11 @@ var (
 
 // askAnyNode puts a request to random nodes until one of them answers. It goes on to the next node
 // if the connection breaks or the node is behind.
-func (c *nodeCluster) askAnyNode(rng *rand.Rand, req proto.Message) (res proto.Message, err error) {
+func (c *nodeCluster) askAnyNode(rng *rand.Rand, req proto.Message) (proto.Message, error) {
 	for {
-		for _, d := range c.shuffledNodes(rng) {
-			if res, err = c.askProcess(d.calls, d.addr, req); !errors.Is(err, errNoAnswer) && !errors.Is(err, errBehind) {
+		for _, node := range c.shuffledNodes(rng) {
+			res, err := c.askProcess(node.calls, node.addr, req)
+			if !errors.Is(err, errNoAnswer) && !errors.Is(err, errBehind) {
 				return res, err
 			}
 		}
@@ -522,26 +556,28 @@ func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Mes
 	defer cancel()
 
 	// Send the request as the Connect protocol says.
-	m := gatewaytest.Method(req)
+	method := gatewaytest.Method(req)
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		fmt.Sprintf("http://%s/%s/%s", addr, m.Parent().FullName(), m.Name()), bytes.NewReader(body))
+	url := fmt.Sprintf("http://%s/%s/%s", addr, method.Parent().FullName(), method.Name())
+	httpReq, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Content-Type", "application/proto")
+	httpReq.Header.Set("Content-Type", "application/proto")
 
-	answer, err := c.http.Do(r)
+	answer, err := c.http.Do(httpReq)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	defer answer.Body.Close()
-	if body, err = io.ReadAll(answer.Body); err != nil {
+	body, err = io.ReadAll(answer.Body)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
+
 	if strings.Contains(string(body), "the state that contains the position was not reached in time") {
 		return nil, errBehind
 	}
@@ -549,10 +585,10 @@ func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Mes
 		return nil, fmt.Errorf("%s: %s: %s", addr, answer.Status, body)
 	}
 
-	kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+	messageType, err := protoregistry.GlobalTypes.FindMessageByName(method.Output().FullName())
 	if err != nil {
 		return nil, err
 	}
-	res := kind.New().Interface()
+	res := messageType.New().Interface()
 	return res, proto.Unmarshal(body, res)
 }

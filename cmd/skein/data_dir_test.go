@@ -17,16 +17,15 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	data := stopping.dataDir()
 	// Rename the directory, because removing its files one by one would race with the process. A
 	// link gives the next process the same path.
+	data := stopping.dataDir()
 	if err := os.Rename(data, data+"-removed"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-
 	next := &serverProcess{t: t, dir: t.TempDir()}
 	if err := os.Symlink(data, next.dataDir()); err != nil {
 		t.Fatal(err)
@@ -36,15 +35,12 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	}
 	defer next.kill()
 
+	// The drain delay of an hour is not over, so the process ends only because it has noticed.
 	_ = stopping.cmd.Wait()
 	if code := stopping.cmd.ProcessState.ExitCode(); code != exitFailed {
-		t.Errorf("expected the exit code %d, got %d", exitFailed, code)
+		t.Errorf("stopping process: got exit code %d, want %d", code, exitFailed)
 	}
-
-	text, err := stopping.readLogFile()
-	if err != nil || !strings.Contains(text, "the data directory was removed or replaced while this process had it open") {
-		t.Errorf("the log does not say why the process ended: %v\n%s", err, text)
-	}
+	checkLogContains(t, stopping, "the data directory was removed or replaced while this process had it open")
 	mustSkein(t, next, "skein", `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}`+"\n", "publish", "--visible")
 
 	// A third process does not get the directory either.
@@ -55,10 +51,15 @@ func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	if err := third.launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-
 	_ = third.cmd.Wait()
-	text, err = third.readLogFile()
-	if err != nil || !strings.Contains(text, "is open in another process: stop it, or choose another directory") {
-		t.Errorf("a third process is not refused: %v\n%s", err, text)
+	checkLogContains(t, third, "is open in another process: stop it, or choose another directory")
+}
+
+// checkLogContains checks that a process has logged a text.
+func checkLogContains(t *testing.T, s *serverProcess, want string) {
+	t.Helper()
+	text, err := s.readLogFile()
+	if err != nil || !strings.Contains(text, want) {
+		t.Errorf("log of the process: got %v and\n%s\nwant a line with %q", err, text, want)
 	}
 }

@@ -22,13 +22,13 @@ import (
 // has acknowledged.
 type serverOnSmallDisk struct {
 	*serverProcess
-	ctx context.Context //nolint:containedctx // that of the test
-	api *command.Client
-	// ackedFollows is how many follows were acknowledged, and position the position of the last
-	// one.
+	disk *loopDisk
+	ctx  context.Context //nolint:containedctx // that of the test
+	api  *command.Client
+	// ackedFollows is how many follows were acknowledged.
 	ackedFollows int
-	position     string
-	disk         *loopDisk
+	// position is the position of the last acknowledged follow.
+	position string
 }
 
 // startOnSmallDisk starts a server on a disk of this size. It does not archive or audit, so that
@@ -37,9 +37,14 @@ func startOnSmallDisk(t *testing.T, mib int64, flags ...string) *serverOnSmallDi
 	t.Helper()
 	dir := t.TempDir()
 	disk := mountLoopDisk(t, filepath.Join(dir, "data"), mib)
+
 	ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
-	d := &serverOnSmallDisk{ctx: ctx, disk: disk, serverProcess: &serverProcess{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}}
-	t.Cleanup(func() { d.kill(); cancel() })
+	server := &serverProcess{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}
+	d := &serverOnSmallDisk{serverProcess: server, disk: disk, ctx: ctx}
+	t.Cleanup(func() {
+		d.kill()
+		cancel()
+	})
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -55,26 +60,29 @@ func (*serverOnSmallDisk) followUsers(n int) (follower, user string) {
 // publish publishes the next 500 follows. If that fails, the next call publishes the same follows
 // again with the same event ids, because the log may have taken them.
 func (d *serverOnSmallDisk) publish() error {
+	const batch = 500
 	req := &skeinv1.PublishRequest{}
-	for n := d.ackedFollows; n < d.ackedFollows+500; n++ {
+	for n := d.ackedFollows; n < d.ackedFollows+batch; n++ {
 		follower, followee := d.followUsers(n)
 		req.Events = append(req.Events, &skeinv1.Event{
 			EventId: followee, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: followee}},
 		})
 	}
+
 	res, err := d.api.Events().Publish(d.ctx, connect.NewRequest(req))
-	if err == nil {
-		d.position = res.Msg.GetPosition()
-		d.ackedFollows += 500
+	if err != nil {
+		return err
 	}
-	return err
+	d.position = res.Msg.GetPosition()
+	d.ackedFollows += batch
+	return nil
 }
 
 // checkLastFollow fails the test unless the last acknowledged follow is visible.
 func (d *serverOnSmallDisk) checkLastFollow(when string) {
 	d.t.Helper()
 	if !d.hasFollow(when, d.ackedFollows-1, d.position) {
-		d.t.Fatalf("%s: the last follow is not there", when)
+		d.t.Fatalf("%s: got no last follow, want the follow %d", when, d.ackedFollows-1)
 	}
 }
 
@@ -83,17 +91,18 @@ func (d *serverOnSmallDisk) checkLastFollow(when string) {
 func (d *serverOnSmallDisk) checkFirstFollow(when string) {
 	d.t.Helper()
 	if !d.hasFollow(when, 0, "") {
-		d.t.Fatalf("%s: the first follow is not there", when)
+		d.t.Fatalf("%s: got no first follow, want it", when)
 	}
 }
 
-// hasFollow asks for the n-th follow.
+// hasFollow asks whether the n-th follow is visible at a position or a later one. An empty position
+// means any.
 func (d *serverOnSmallDisk) hasFollow(when string, n int, atLeast string) bool {
 	d.t.Helper()
 	follower, followee := d.followUsers(n)
 	follows, err := isFollowing(d.ctx, d.api, follower, followee, atLeast)
 	if err != nil {
-		d.t.Fatalf("%s: %v", when, err)
+		d.t.Fatalf("%s: question for the follow %d: got %v, want no error", when, n, err)
 	}
 	return follows
 }
@@ -103,7 +112,7 @@ func (d *serverOnSmallDisk) checkPublishRefused(when string) {
 	d.t.Helper()
 	err := d.publish()
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "nearly full") {
-		d.t.Fatalf("%s: %v", when, err)
+		d.t.Fatalf("%s: Publish: got %v, want an error because the disk is nearly full", when, err)
 	}
 }
 
@@ -117,18 +126,19 @@ func (d *serverOnSmallDisk) fill() {
 
 // waitForLog waits until the log of the process contains a text, and then empties the log, so that
 // the next wait is for a new line.
-func (d *serverOnSmallDisk) waitForLog(what string) {
+func (d *serverOnSmallDisk) waitForLog(want string) {
 	d.t.Helper()
-	path := filepath.Join(d.dir, "server.log")
 	for d.ctx.Err() == nil {
-		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), what) {
-			if err := os.Truncate(path, 0); err != nil {
-				d.t.Fatal(err)
-			}
-			return
+		text, err := d.readLogFile()
+		if err != nil || !strings.Contains(text, want) {
+			continue
 		}
+		if err := os.Truncate(filepath.Join(d.dir, "server.log"), 0); err != nil {
+			d.t.Fatal(err)
+		}
+		return
 	}
-	d.t.Fatalf("the log never said %q", what)
+	d.t.Fatalf("log of the server: got no line with %q, want one", want)
 }
 
 // freeDisk gives the space back that fill has taken.
@@ -144,7 +154,7 @@ func (d *serverOnSmallDisk) checkGraphEqualsLog() {
 	d.t.Helper()
 	out, err := exec.CommandContext(d.ctx, "skein", "replay", "verify", "graph", "--server", d.addr).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "equal") {
-		d.t.Errorf("%v: %s", err, out)
+		d.t.Errorf("verification of the graph: got %v, want that it is equal to the log: %s", err, out)
 	}
 }
 
@@ -165,36 +175,38 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 		d.fill()
 	}()
 
-	failed := 0
-	for stop := false; !stop; {
+	// Publish while the disk fills, and once more when it is full.
+	failedCalls := 0
+	for isFull := false; !isFull; {
 		select {
 		case <-filled:
-			stop = true
+			isFull = true
 		default:
 		}
-		if d.publish() != nil {
-			failed++
+		if err := d.publish(); err != nil {
+			failedCalls++
 		}
 	}
+	t.Logf("%d calls failed while the disk filled", failedCalls)
 
-	t.Logf("%d calls failed while the disk filled", failed)
 	// The projections are paused, so the answer may be from an older position.
 	d.checkFirstFollow("not a byte is left")
 
 	d.freeDisk()
-	took := time.Now()
+	freed := time.Now()
 	for err := d.publish(); err != nil; err = d.publish() {
 		if d.ctx.Err() != nil {
-			t.Fatal(err)
+			t.Fatalf("Publish after space was freed: got %v, want that it succeeds in the end", err)
 		}
 	}
+	timeToContinue := time.Since(freed)
 
 	text, err := d.readLogFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("Publish continued %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(text, "started anew"))
-	d.checkLastFollow("it has gone on")
+	t.Logf("Publish continued %v after space was freed; the log was started anew %d times", timeToContinue, strings.Count(text, "started anew"))
+	d.checkLastFollow("Publish has continued")
 	d.checkGraphEqualsLog()
 }
 
@@ -203,22 +215,21 @@ func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 // without a free byte, and must lose nothing that was acknowledged.
 func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "320MiB")
+	// Publish until the free disk is less than the reserve.
 	for d.publish() == nil {
 	}
-
-	d.checkPublishRefused("the disk has filled")
+	d.checkPublishRefused("less than the reserve is free")
 	t.Logf("%d follows were taken until Publish was refused", d.ackedFollows)
-	d.checkLastFollow("refused")
+	d.checkLastFollow("less than the reserve is free")
 
 	d.fill()
 	d.checkPublishRefused("not a byte is left")
 	d.checkLastFollow("not a byte is left")
-
 	d.kill()
 
 	// Start it twice without a free byte: it waits for space, and is killed again. A small reserve
 	// lets it continue later, once the fillers are removed.
-	d.flags[1] = "8MiB"
+	d.flags[1] = "8MiB" // the value of --disk-reserve
 	for range 2 {
 		if err := d.launch(d.ctx); err != nil {
 			t.Fatal(err)
@@ -232,11 +243,10 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	if err := d.start(d.ctx); err != nil {
 		t.Fatal(err)
 	}
-	d.checkLastFollow("there is room again")
-
+	d.checkLastFollow("there is space again")
 	if err := d.publish(); err != nil {
 		t.Fatal(err)
 	}
-	d.checkLastFollow("it has gone on")
+	d.checkLastFollow("Publish has continued")
 	d.checkGraphEqualsLog()
 }

@@ -28,7 +28,6 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 		"--archive-every", "100ms", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
 	}}}
 	t.Cleanup(func() { e.server.kill() })
-
 	if err := e.server.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -36,18 +35,22 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 
 	// The oldest segment of the archive names all users who may be erased, so every erasure
 	// replaces the segment.
-	const mostUsers, followed = 100, 20
+	const maxErased = 100
 	var evs []*skeinv1.Event
-	for i := range mostUsers {
+	for i := range maxErased {
 		evs = append(evs, userFollowed("bob", erasedUserID(i)))
 	}
 	mustPublish(t, e.api, evs...)
-	for i := range followed {
+
+	// These users are not erased.
+	const followeesOfAnn = 20
+	for i := range followeesOfAnn {
 		mustPublish(t, e.api, userFollowed("ann", fmt.Sprint("u", i)))
 	}
 
 	// Each erasure writes these files in this order.
-	points := []struct{ name, files string }{
+	type erasurePoint struct{ name, files string }
+	points := []erasurePoint{
 		{"the erasure was accepted", "operations/*"},
 		{"the deletions were flushed", "erased.json"},
 		{"the oldest events of the archive were replaced", "archive/archive/*-00000000000000000001-*"},
@@ -60,16 +63,16 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 		{"a snapshot is taken", "snapshots/snapshot-files/*"},
 	}
 	if testing.Short() {
-		points = []struct{ name, files string }{points[2], points[7]}
+		points = []erasurePoint{points[2], points[7]}
 	}
 
 	for _, point := range points {
-		killed := false
 		// An erasure may pass the point before the test sees the file. Then try with two more
 		// users.
+		killed := false
 		for !killed {
-			if len(e.erased) == mostUsers {
-				t.Fatalf("no erasure was killed when %s", point.name)
+			if len(e.erased) == maxErased {
+				t.Fatalf("got no erasure that was killed when %s, want one", point.name)
 			}
 			killed = e.eraseAndKillAt(ctx, filepath.Join(dir, "data", point.files))
 		}
@@ -77,8 +80,11 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	}
 
 	res, err := e.api.Graph().ListFollowing(ctx, connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 100}))
-	if err != nil || len(res.Msg.GetEntries()) != followed {
-		t.Errorf("ann follows %d users, %v, expected %d", len(res.Msg.GetEntries()), err, followed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(res.Msg.GetEntries()); got != followeesOfAnn {
+		t.Errorf("ListFollowing of ann: got %d users, want %d", got, followeesOfAnn)
 	}
 
 	checkStoresEqualLog(ctx, t, e.api)
@@ -87,7 +93,7 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	}
 	for _, user := range e.erased {
 		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("%s is still in %v", user, found)
+			t.Errorf("files with the id %s: got %v, want none", user, found)
 		}
 	}
 }
@@ -119,10 +125,9 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 		}
 	}
 
-	before := modTimes(t, pattern)
-	var op *skeinv1.Operation
-
 	// The service refuses to erase until it archives.
+	modTimesBefore := modTimes(t, pattern)
+	var op *skeinv1.Operation
 	waitUntil(ctx, t, func(ctx context.Context) error {
 		res, err := e.api.Admin().EraseUser(ctx, connect.NewRequest(&skeinv1.EraseUserRequest{UserIds: users}))
 		if err == nil {
@@ -142,13 +147,17 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 	// Do not pause between two looks, or a file that exists only for a moment is missed.
 	for !killed && !command.OperationHasEnded(op) {
 		for name, modTime := range modTimes(t, pattern) {
-			killed = killed || !modTime.Equal(before[name])
+			if !modTime.Equal(modTimesBefore[name]) {
+				killed = true
+			}
 		}
 		if err := refreshOperation(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	killed = killed && !command.OperationHasEnded(op)
+	if command.OperationHasEnded(op) {
+		killed = false
+	}
 	e.server.kill()
 
 	// If the service was taking a snapshot, its claim to the snapshots bars the next process for
@@ -162,14 +171,17 @@ func (e *erasureUnderKills) eraseAndKillAt(ctx context.Context, pattern string) 
 	if err := e.server.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(ctx, func(ctx context.Context) error {
-		err := refreshOperation(ctx)
-		if err == nil && op.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
-			err = fmt.Errorf("the erasure is %v", op)
+	err := eventually(ctx, func(ctx context.Context) error {
+		if err := refreshOperation(ctx); err != nil {
+			return err
 		}
-		return err
-	}); err != nil {
-		t.Fatalf("after a kill at %s: %v", pattern, err)
+		if op.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
+			return fmt.Errorf("the erasure is %v", op)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("erasure after a kill at %s: got %v, want that it succeeds", pattern, err)
 	}
 	return killed
 }
@@ -183,7 +195,8 @@ func modTimes(t *testing.T, pattern string) map[string]time.Time {
 	}
 	times := map[string]time.Time{}
 	for _, name := range names {
-		if info, err := os.Stat(name); err == nil { // the file may have been removed meanwhile
+		// The file may have been removed meanwhile.
+		if info, err := os.Stat(name); err == nil {
 			times[name] = info.ModTime()
 		}
 	}

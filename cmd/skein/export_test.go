@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +17,13 @@ import (
 // more, and leaves no other files behind.
 func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	t.Parallel()
-	dir, target, out, scratch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	dir := t.TempDir()
+	target := t.TempDir()
+	out := t.TempDir()
+	scratch := t.TempDir()
 	logger := slog.New(slog.DiscardHandler)
+
+	// The snapshot has the first follow, the service the second one too.
 	api, stop := startService(t, dir, logger)
 	position := mustPublish(t, api, userFollowed("ann", "bob"))
 	stop()
@@ -29,40 +35,35 @@ func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	file := filepath.Join(out, "graph.parquet")
 	code, _, errOut := runInProcess("export", "rows", "graph", "--target", target, "--scratch", scratch, "--format", "parquet", "--out", file)
 	if code != exitOK || !strings.Contains(errOut, "at position "+position) {
-		t.Fatalf("exit code %d, %s", code, errOut)
+		t.Fatalf("export: got exit code %d and %s, want %d and the position %s", code, errOut, exitOK, position)
 	}
 
 	rows, err := parquet.ReadFile[export.Row](file)
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	edges := 0
-	for _, r := range rows {
-		if r.Position != position {
-			t.Errorf("got a row at position %s, expected %s: %+v", r.Position, position, r)
+	var followees []string
+	for _, row := range rows {
+		if row.Position != position {
+			t.Errorf("got a row at position %s, want %s: %+v", row.Position, position, row)
 		}
-		if r.Kind == "edge" && r.ID == "ann" {
-			edges++
-			if r.Key["B"] != "bob" {
-				t.Errorf("got an edge to %v, expected bob", r.Key["B"])
-			}
+		if row.Kind == "edge" && row.ID == "ann" {
+			followees = append(followees, row.Key["B"])
 		}
 	}
-	if edges != 1 {
-		t.Errorf("got %d edges of ann, expected 1", edges)
+	if want := []string{"bob"}; !slices.Equal(followees, want) {
+		t.Errorf("edges of ann: got the followees %v, want %v", followees, want)
 	}
 
 	// A service without a target takes no snapshot, and its export leaves no file.
 	code, _, errOut = runInProcess("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
 		"--out", filepath.Join(out, "none"))
 	if code != exitFailed || !strings.Contains(errOut, "--take: ") {
-		t.Errorf("exit code %d, %s", code, errOut)
+		t.Errorf("export with --take: got exit code %d and %s, want %d and an error about --take", code, errOut, exitFailed)
 	}
-
 	for dir, want := range map[string]int{out: 1, scratch: 0} {
-		if left, err := os.ReadDir(dir); err != nil || len(left) != want {
-			t.Errorf("%s holds %v, %v", dir, left, err)
+		if files, err := os.ReadDir(dir); err != nil || len(files) != want {
+			t.Errorf("files of %s: got %v, %v, want %d", dir, files, err, want)
 		}
 	}
 }

@@ -12,26 +12,28 @@ import (
 // flipBit flips a bit in the nth occurrence of a text in a file of messages below a directory, and
 // saves the original file at savePath.
 func flipBit(dir, text string, n int, savePath string) error {
-	all, err := blockFiles(dir)
+	paths, err := blockFiles(dir)
 	if err != nil {
 		return err
 	}
-	for _, path := range all {
+
+	for _, path := range paths {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
 
-		// Find the nth occurrence, or count down the occurrences in this file.
-		data, offset := bytes.Clone(content), 0
-		for ; n > 0; n-- {
-			next := bytes.Index(data[offset:], []byte(text))
+		// Find the nth occurrence, or count down the occurrences in this file. The offset is that
+		// of the second byte of the last occurrence.
+		offset := 0
+		for n > 0 {
+			next := bytes.Index(content[offset:], []byte(text))
 			if next < 0 {
 				break
 			}
 			offset += next + 1
+			n--
 		}
-
 		if n > 0 {
 			continue
 		}
@@ -40,10 +42,10 @@ func flipBit(dir, text string, n int, savePath string) error {
 		if err != nil {
 			return err
 		}
-		data[offset] ^= 1
-		return errors.Join(os.WriteFile(savePath, saved, 0o600), os.WriteFile(path, data, 0o600))
+		content[offset] ^= 1
+		return errors.Join(os.WriteFile(savePath, saved, 0o600), os.WriteFile(path, content, 0o600))
 	}
-	return fmt.Errorf("%q is not in %v", text, all)
+	return fmt.Errorf("the text %q does not occur often enough in %v", text, paths)
 }
 
 // blockFiles returns the files below a directory in which a NATS server stores the messages of the
@@ -66,10 +68,13 @@ func restoreFlipped(savePath string) error {
 	if err := os.WriteFile(saved.Path, saved.Content, 0o600); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(filepath.Dir(saved.Path), "index.db")); !errors.Is(err, os.ErrNotExist) {
-		return err
+
+	// A server that was killed has written no index.
+	err = os.Remove(filepath.Join(filepath.Dir(saved.Path), "index.db"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // savedFile is an original file and its path.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,13 +35,14 @@ type oldLog struct {
 	acked ackedCall
 	// createdAt is when the directory was written.
 	createdAt time.Time
-	// envelopeCount is the number of envelopes, and envelopes are all of them as a reader gets
-	// them.
+	// envelopeCount is the number of envelopes.
 	envelopeCount int
-	envelopes     []*events.Envelope
-	// rememberedNumbers are the numbers of envelopes whose event ids are within the horizon, and
-	// expiredNumbers of envelopes whose event ids are before it.
-	rememberedNumbers, expiredNumbers []int
+	// envelopes are all envelopes as the first reader got them, before any service ran.
+	envelopes []*events.Envelope
+	// rememberedNumbers are the numbers of envelopes whose event ids are within the horizon.
+	rememberedNumbers []int
+	// expiredNumbers are the numbers of envelopes whose event ids are older than the horizon.
+	expiredNumbers []int
 }
 
 // oldEvents returns the events of the n-th envelope of an old log: a follow, a play with an event
@@ -75,10 +77,11 @@ func writeOldLog(t *testing.T) *oldLog {
 		t.Fatal(err)
 	}
 	defer outside.Close(context.Background())
+
 	synctest.Test(t, func(t *testing.T) {
-		// In the bubble, waiting takes no time.
-		waitUntil := func(before time.Duration) { <-time.After(time.Until(o.createdAt.Add(-before))) }
-		waitUntil(95 * time.Minute)
+		// In the bubble, waiting takes no time. The clock of the bubble begins in the year 2000.
+		waitUntilAge := func(age time.Duration) { <-time.After(time.Until(o.createdAt.Add(-age))) }
+		waitUntilAge(95 * time.Minute)
 		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, service.LogDir)})
 		if err != nil {
 			t.Fatal(err)
@@ -88,23 +91,27 @@ func writeOldLog(t *testing.T) *oldLog {
 			t.Fatal(err)
 		}
 
-		write := func(from, to, interval time.Duration) (numbers []int) {
-			for at := from; at > to; at -= interval {
-				waitUntil(at)
+		// writeEnvelopes writes envelopes at an interval. The first one gets the age oldest, and all
+		// are older than newest. It returns their numbers.
+		writeEnvelopes := func(oldest, newest, interval time.Duration) (numbers []int) {
+			for age := oldest; age > newest; age -= interval {
+				waitUntilAge(age)
 				n := o.envelopeCount
-				res, err := publisher.Publish(context.Background(), oldEvents(n), eventlog.PublishOptions{})
+				evs := oldEvents(n)
+				res, err := publisher.Publish(context.Background(), evs, eventlog.PublishOptions{})
 				if err != nil || res.Position.Seq != uint64(n)+1 {
-					t.Fatalf("envelope %d is at %v: %v", n, res, err)
+					t.Fatalf("publish envelope %d: got %v, %v, want the sequence %d", n, res, err, n+1)
 				}
-				o.acked.events, o.envelopeCount = append(o.acked.events, oldEvents(n)...), n+1
+				o.acked.events = append(o.acked.events, evs...)
+				o.envelopeCount++
 				numbers = append(numbers, n)
 			}
 			return numbers
 		}
 
-		o.expiredNumbers = write(90*time.Minute, 16*time.Minute, 30*time.Second)
-		write(15*time.Minute+30*time.Second, 12*time.Minute, time.Second/2)
-		o.rememberedNumbers = write(8*time.Minute, time.Minute, time.Minute)
+		o.expiredNumbers = writeEnvelopes(90*time.Minute, 16*time.Minute, 30*time.Second)
+		writeEnvelopes(15*time.Minute+30*time.Second, 12*time.Minute, time.Second/2)
+		o.rememberedNumbers = writeEnvelopes(8*time.Minute, time.Minute, time.Minute)
 		if err := errors.Join(publisher.Close(context.Background()), log.Close(context.Background())); err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +123,9 @@ func writeOldLog(t *testing.T) *oldLog {
 func newCheckedOldLog(ctx context.Context, t *testing.T) *oldLog {
 	t.Helper()
 	o := writeOldLog(t) //nolint:contextcheck // the bubble has a context of its own
-	if end, first := o.checkComplete(ctx, t, o.dir); end != 0 || first != 1 {
-		t.Fatalf("a log that nobody has served is archived up to %d, and begins at %d", end, first)
+	archivedSeq, firstSeq := o.checkComplete(ctx, t, o.dir)
+	if archivedSeq != 0 || firstSeq != 1 {
+		t.Fatalf("a log before any service: got archived up to %d and the beginning %d, want 0 and 1", archivedSeq, firstSeq)
 	}
 	return o
 }
@@ -125,7 +133,7 @@ func newCheckedOldLog(ctx context.Context, t *testing.T) *oldLog {
 // checkComplete reads the log of a killed service, archive and stream, in a copy. It checks that
 // the log has the old envelopes and newer ones behind them, without a gap or a repetition. It
 // returns up to which sequence the log is archived, and with which the stream begins.
-func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
+func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (archivedSeq, firstSeq uint64) {
 	t.Helper()
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, service.LogDir)})
 	if err != nil {
@@ -143,16 +151,18 @@ func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (
 	}
 	log.SetArchive(logArchive)
 	if err := logArchive.Check(ctx, nil); err != nil {
-		t.Error(err)
+		t.Errorf("check of the archive: got %v, want no error", err)
 	}
 
+	// A reader that continues at the end of the archive also needs some envelopes before it.
 	head, err := log.Head(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	archived, first = logArchive.End().Seq, head.First
-	if first > 1 && first > logArchive.End().WarmSeq {
-		t.Errorf("the stream begins at %d, a reader that continues at the end of the archive needs %d", first, logArchive.End().WarmSeq)
+	archivedSeq = logArchive.End().Seq
+	firstSeq = head.First
+	if warmSeq := logArchive.End().WarmSeq; firstSeq > 1 && firstSeq > warmSeq {
+		t.Errorf("got a stream that begins at %d, want at most %d, where readers at the end of the archive begin", firstSeq, warmSeq)
 	}
 
 	envs := readLog(ctx, t, log)
@@ -160,34 +170,30 @@ func (o *oldLog) checkComplete(ctx context.Context, t *testing.T, data string) (
 		o.envelopes = envs
 	}
 	for i, env := range envs {
-		if env.Seq() != uint64(i)+1 {
-			t.Fatalf("sequence %d comes after %d, the archive ends at %d, the stream begins at %d", env.Seq(), i, archived, first)
+		if want := uint64(i) + 1; env.Seq() != want {
+			t.Fatalf("got sequence %d, want %d; the archive ends at %d, the stream begins at %d", env.Seq(), want, archivedSeq, firstSeq)
 		}
 		if i < len(o.envelopes) && !sameEvents(env, o.envelopes[i]) {
-			t.Fatalf("envelope %d was\n%+v, is\n%+v", i+1, o.envelopes[i], env)
+			t.Fatalf("envelope %d: got\n%+v, want\n%+v", i+1, env, o.envelopes[i])
 		}
 	}
 
 	if len(envs) < o.envelopeCount {
-		t.Fatalf("%d envelopes of %d are left", len(envs), o.envelopeCount)
+		t.Fatalf("got %d envelopes, want at least %d", len(envs), o.envelopeCount)
 	}
-	return archived, first
+	return archivedSeq, firstSeq
 }
 
 // sameEvents compares those parts of envelopes that do not depend on whether they come from the
 // stream or the archive.
 func sameEvents(a, b *events.Envelope) bool {
-	if a.Cursor.LastTime != b.Cursor.LastTime || len(a.Events) != len(b.Events) {
+	if a.Cursor.LastTime != b.Cursor.LastTime {
 		return false
 	}
-	for i := range a.Events {
-		x, y := &a.Events[i], &b.Events[i]
-		if x.Seq != y.Seq || x.Slot != y.Slot || x.Kind != y.Kind || x.Time != y.Time || x.User != y.User || x.Peer != y.Peer ||
-			x.Item != y.Item || strings.Join(x.Items, " ") != strings.Join(y.Items, " ") {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a.Events, b.Events, func(x, y events.Event) bool {
+		return x.Seq == y.Seq && x.Slot == y.Slot && x.Kind == y.Kind && x.Time == y.Time &&
+			x.User == y.User && x.Peer == y.Peer && x.Item == y.Item && slices.Equal(x.Items, y.Items)
+	})
 }
 
 // publishUntilDone publishes follows and plays until the context ends, and returns the calls that
@@ -200,6 +206,7 @@ func publishUntilDone(ctx context.Context, api *command.Client) (calls []ackedCa
 			EventId: fmt.Sprint("new", n),
 			Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("new", n), ItemId: "new-film"}},
 		}}
+
 		// The event ids let the writer send the events again until they are acknowledged.
 		_ = eventually(ctx, func(ctx context.Context) error {
 			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
@@ -218,7 +225,7 @@ func waitUntilTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
 	waitUntil(ctx, t, func(ctx context.Context) error {
 		status, err := getStatus(ctx, api)
 		if err == nil && status.GetLog().GetFirstSequence() <= 1 {
-			err = fmt.Errorf("nothing was trimmed: %v", status.GetLog())
+			err = fmt.Errorf("got a log from which nothing was trimmed: %v", status.GetLog())
 		}
 		return err
 	})
@@ -228,23 +235,8 @@ func waitUntilTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
 // be counted again, and expired ones must be.
 func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
-	// republishAndCount publishes the plays with these numbers again, and returns how many plays
-	// are counted.
-	republishAndCount := func(numbers ...int) int64 {
-		var evs []*skeinv1.Event
-		for _, n := range numbers {
-			evs = append(evs, oldPlay(n))
-		}
-
-		var position string
-		if len(evs) > 0 {
-			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			position = res.Msg.GetPosition()
-		}
-
+	// countPlays returns how many plays are counted at a position. An empty position means now.
+	countPlays := func(position string) int64 {
 		res, err := api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 			AtLeast: position, Keys: []*skeinv1.CounterKey{itemKey("old-film")},
 		}))
@@ -253,16 +245,32 @@ func (o *oldLog) checkEventIDHorizon(ctx context.Context, t *testing.T, api *com
 		}
 		return res.Msg.GetCounters()[0].GetPlayCount()
 	}
+	// republishPlays publishes the plays of these envelopes again, and returns the position.
+	republishPlays := func(numbers []int) (position string) {
+		var evs []*skeinv1.Event
+		for _, n := range numbers {
+			evs = append(evs, oldPlay(n))
+		}
+		res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Msg.GetPosition()
+	}
 
 	want := int64(o.envelopeCount)
-	if n := republishAndCount(); n != want {
-		t.Errorf("%d plays of %d are counted", n, want)
+	if got := countPlays(""); got != want {
+		t.Errorf("plays: got %d, want %d", got, want)
 	}
-	if n := republishAndCount(o.rememberedNumbers...); n != want {
-		t.Errorf("%d plays are counted, %d were made: event ids of the horizon are forgotten", n, want)
+	if got := countPlays(republishPlays(o.rememberedNumbers)); got != want {
+		t.Errorf("plays after a repetition within the horizon: got %d, want %d", got, want)
 	}
-	if n := republishAndCount(o.expiredNumbers[len(o.expiredNumbers)-3:]...); n != want+3 {
-		t.Errorf("%d plays are counted, of %d old ones and 3 that are new facts by now", n, want)
+
+	// The service has forgotten expired event ids, so these plays are new facts.
+	const expired = 3
+	newest := o.expiredNumbers[len(o.expiredNumbers)-expired:]
+	if got := countPlays(republishPlays(newest)); got != want+expired {
+		t.Errorf("plays after a repetition of %d expired ones: got %d, want %d", expired, got, want+expired)
 	}
 }
 
@@ -277,7 +285,9 @@ type trimRound struct {
 // newServer returns a service that archives and trims as early as it may. It does not audit, which
 // would only take time.
 func (r *trimRound) newServer(t *testing.T) *serverProcess {
-	return &serverProcess{t: t, dir: r.dir, addr: r.addr, flags: []string{"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0"}}
+	return &serverProcess{t: t, dir: r.dir, addr: r.addr, flags: []string{
+		"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0",
+	}}
 }
 
 // TestServerKilledDuringTrimLosesNothing kills the service before, during and after it archives and
@@ -294,10 +304,12 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
+	randomDelay := func(limit time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(limit))) }
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	o := newCheckedOldLog(ctx, t)
 	addr, timeToTrim := o.measureTimeToTrim(ctx, t)
+
 	var killsBeforeArchive, killsBeforeTrim, killsAfterTrim int
 	for n := range kills {
 		// The envelopes of the last 8 minutes must be within the horizon until the end of a round.
@@ -305,33 +317,38 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 			o = newCheckedOldLog(ctx, t)
 		}
 
-		r := trimRound{log: o, addr: addr, dir: t.TempDir()}
-		// A third of the kills come at any moment until shortly after the first trim, a third after
-		// the first segment was sealed, when trimming comes next, and a third after the first trim,
-		// while one envelope after the other is trimmed.
-		point := killPoint{delay: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(timeToTrim))}
+		var point killPoint
 		switch n % 3 {
+		case 0:
+			// Kill at any moment until shortly after the first trim. The moments of these kills are
+			// spread evenly.
+			share := (float64(n) + rng.Float64()) / float64(kills)
+			point = killPoint{delay: time.Duration(share * 1.5 * float64(timeToTrim))}
 		case 1:
-			point = killPoint{delay: time.Duration(rng.IntN(20_000)) * time.Microsecond, afterSeal: true}
+			// Kill after the first segment was sealed, when trimming comes next.
+			point = killPoint{afterSeal: true, delay: randomDelay(20 * time.Millisecond)}
 		case 2:
-			point = killPoint{delay: time.Duration(rng.IntN(200_000)) * time.Microsecond, afterTrim: true}
+			// Kill after the first trim, while one envelope after the other is trimmed.
+			point = killPoint{afterTrim: true, delay: randomDelay(200 * time.Millisecond)}
 		}
 
-		end, first := r.killAndCheck(ctx, t, point)
+		r := trimRound{log: o, addr: addr, dir: t.TempDir()}
+		archivedSeq, firstSeq := r.killAndCheck(ctx, t, point)
 		switch {
-		case end == 0:
+		case archivedSeq == 0:
 			killsBeforeArchive++
-		case first <= 1:
+		case firstSeq <= 1:
 			killsBeforeTrim++
 		default:
 			killsAfterTrim++
 		}
 		if t.Failed() {
-			t.Fatalf("round %d, killed %+v, archived up to %d, the stream began at %d", n, point, end, first)
+			t.Fatalf("round %d, killed %+v, archived up to %d, the stream began at %d", n, point, archivedSeq, firstSeq)
 		}
 	}
+
 	if killsAfterTrim == 0 {
-		t.Error("no kill came after trimming")
+		t.Error("got no kill after trimming, want at least one")
 	}
 	t.Logf("first trimmed after %v; killed %d times before anything was archived, %d times before it was trimmed, %d times after",
 		timeToTrim, killsBeforeArchive, killsBeforeTrim, killsAfterTrim)
@@ -339,7 +356,7 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 
 // measureTimeToTrim runs the service without a kill. It returns the address of the service, which
 // later rounds use again, and the time until it has trimmed.
-func (o *oldLog) measureTimeToTrim(ctx context.Context, t *testing.T) (addr string, takes time.Duration) {
+func (o *oldLog) measureTimeToTrim(ctx context.Context, t *testing.T) (addr string, timeToTrim time.Duration) {
 	t.Helper()
 	r := trimRound{log: o, dir: t.TempDir()}
 	r.copyLog(t)
@@ -349,12 +366,15 @@ func (o *oldLog) measureTimeToTrim(ctx context.Context, t *testing.T) (addr stri
 		t.Fatal(err)
 	}
 	defer s.kill()
+
+	// Publish as in the other rounds, because that takes time too.
 	api := s.newClient()
-	writing, stop := context.WithCancel(ctx)
+	publishCtx, stopPublishing := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { publishUntilDone(writing, api) })
+	wg.Go(func() { publishUntilDone(publishCtx, api) })
 	defer wg.Wait()
-	defer stop()
+	defer stopPublishing()
+
 	waitUntilTrimmed(ctx, t, api)
 	return s.addr, time.Since(began)
 }
@@ -367,16 +387,17 @@ func (r *trimRound) copyLog(t *testing.T) {
 	}
 }
 
-// killPoint is the moment of a kill: delay after the process was started, or after it has sealed
-// the first segment, or has trimmed.
+// killPoint is the moment of a kill. The delay begins when the process is launched, or with
+// afterSeal, when it has sealed the first segment, or with afterTrim, when it has trimmed.
 type killPoint struct {
-	delay                time.Duration
-	afterSeal, afterTrim bool
+	delay     time.Duration
+	afterSeal bool
+	afterTrim bool
 }
 
 // killAndCheck runs one round. It returns up to which sequence the log was archived at the kill,
 // and with which the stream began.
-func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, point killPoint) (end, first uint64) {
+func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, point killPoint) (archivedSeq, firstSeq uint64) {
 	t.Helper()
 	r.copyLog(t)
 	data := filepath.Join(r.dir, "data")
@@ -385,19 +406,21 @@ func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, point killPo
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
+
 	api := s.newClient()
-	writing, stop := context.WithCancel(ctx)
-	defer stop()
-	calls := make(chan []ackedCall, 1)
-	go func() { calls <- publishUntilDone(writing, api) }()
+	publishCtx, stopPublishing := context.WithCancel(ctx)
+	defer stopPublishing()
+	ackedCalls := make(chan []ackedCall, 1)
+	go func() { ackedCalls <- publishUntilDone(publishCtx, api) }()
+
 	point.waitFor(ctx, t, api, data)
 	s.kill()
 
 	// Check a copy of what the killed process has left. CopyFS cannot copy its socket.
-	if err := os.Remove(filepath.Join(data, service.LogDir, natsserver.SocketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	socket := filepath.Join(data, service.LogDir, natsserver.SocketFile)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-
 	killedCopy := filepath.Join(r.dir, "was")
 	for _, part := range []string{service.LogDir, "archive"} {
 		err := os.CopyFS(filepath.Join(killedCopy, part), os.DirFS(filepath.Join(data, part)))
@@ -405,7 +428,7 @@ func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, point killPo
 			t.Fatal(err)
 		}
 	}
-	end, first = r.log.checkComplete(ctx, t, killedCopy)
+	archivedSeq, firstSeq = r.log.checkComplete(ctx, t, killedCopy)
 
 	// The service that continues must trim, and must have everything.
 	if err := s.start(ctx); err != nil {
@@ -413,25 +436,29 @@ func (r *trimRound) killAndCheck(ctx context.Context, t *testing.T, point killPo
 	}
 	waitUntilTrimmed(ctx, t, api)
 
-	stop()
-	checkAcked(ctx, t, api, onlyFollows(append(<-calls, r.log.acked)))
+	stopPublishing()
+	checkAcked(ctx, t, api, onlyFollows(append(<-ackedCalls, r.log.acked)))
 	r.log.checkEventIDHorizon(ctx, t, api)
 	checkStoresEqualLog(ctx, t, api)
-	if out, err := exec.CommandContext(ctx, "skein", "replay", "archive", "check", "--data", data).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+	out, err := exec.CommandContext(ctx, "skein", "replay", "archive", "check", "--data", data).CombinedOutput()
+	if err != nil {
+		t.Errorf("check of the archive: got %v, want no error: %s", err, out)
 	}
-	return end, first
+	return archivedSeq, firstSeq
 }
 
 // waitFor waits until the moment of the kill.
 func (k killPoint) waitFor(ctx context.Context, t *testing.T, api *command.Client, data string) {
 	t.Helper()
-	manifest := filepath.Join(data, "archive", filepath.FromSlash(archive.ManifestName))
-	for k.afterSeal && ctx.Err() == nil {
-		if _, err := os.Stat(manifest); err == nil {
-			break
+	if k.afterSeal {
+		// The first segment is sealed when the manifest of the archive names it.
+		manifest := filepath.Join(data, "archive", filepath.FromSlash(archive.ManifestName))
+		for ctx.Err() == nil {
+			if _, err := os.Stat(manifest); err == nil {
+				break
+			}
+			<-time.After(100 * time.Microsecond)
 		}
-		<-time.After(100 * time.Microsecond)
 	}
 	if k.afterTrim {
 		waitUntilTrimmed(ctx, t, api)
