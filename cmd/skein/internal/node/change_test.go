@@ -11,41 +11,46 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-var (
-	changeStates = []ChangeState{Unchanged, Copying, CatchingUp, CutOver, Dropped}
-	changeEvents = []changeEvent{changeBegun, stepDone, stepFailed}
-)
+var changeStates = []ChangeState{Unchanged, Copying, CatchingUp, CutOver, Dropped}
 
 // TestChangeTableHasEveryPossiblePair: changeTransitions has exactly one row for each pair of state
 // and event that can happen, and next fails for every other pair. A change can begin while none is
 // under way, and a step can end while one is under way.
 func TestChangeTableHasEveryPossiblePair(t *testing.T) {
-	for _, s := range changeStates {
-		// A change whose last step has failed ends in CutOver.
-		canBegin := s == Unchanged || s == Dropped || s == CutOver
-		for _, e := range changeEvents {
-			possible := s.isUnderWay()
-			if e == changeBegun {
-				possible = canBegin
-			}
-			want := 0
-			if possible {
-				want = 1
-			}
-
-			rows := 0
-			for _, row := range changeTransitions {
-				if row.state == s && row.event == e {
-					rows++
+	for _, state := range changeStates {
+		for _, c := range []struct {
+			name  string
+			event changeEvent
+		}{
+			{"change begun", changeBegun},
+			{"step done", stepDone},
+			{"step failed", stepFailed},
+		} {
+			t.Run(state.String()+", "+c.name, func(t *testing.T) {
+				isPossible := state.isUnderWay()
+				if c.event == changeBegun {
+					// A change whose last step has failed ends in CutOver.
+					isPossible = state == Unchanged || state == Dropped || state == CutOver
 				}
-			}
-			if rows != want {
-				t.Errorf("%s, event %d: expected %d rows, got %d", s, e, want, rows)
-			}
-			_, _, err := s.next(e)
-			if (err == nil) != possible {
-				t.Errorf("%s, event %d: expected possible to be %t, got error %v", s, e, possible, err)
-			}
+				wantRows := 0
+				if isPossible {
+					wantRows = 1
+				}
+
+				rows := 0
+				for _, row := range changeTransitions {
+					if row.state == state && row.event == c.event {
+						rows++
+					}
+				}
+				if rows != wantRows {
+					t.Errorf("rows of the table: got %d, want %d", rows, wantRows)
+				}
+
+				if _, _, err := state.next(c.event); (err == nil) != isPossible {
+					t.Errorf("next: got error %v, want possible %t", err, isPossible)
+				}
+			})
 		}
 	}
 }
@@ -58,9 +63,9 @@ func TestFailedStepEndsChange(t *testing.T) {
 		Action changeAction
 	}
 	for _, c := range []struct {
-		name  string
-		fails ChangeState // the state whose step fails; Unchanged means none
-		want  []step
+		name      string
+		failingIn ChangeState // the state whose step fails; Unchanged means none
+		want      []step
 	}{
 		{"all steps succeed", Unchanged, []step{
 			{Copying, copyRows}, {CatchingUp, catchUpAndCutOver}, {CutOver, deletePrevious}, {Dropped, endChange},
@@ -74,7 +79,8 @@ func TestFailedStepEndsChange(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []step
-			state, event := Unchanged, changeBegun
+			state := Unchanged
+			event := changeBegun
 			for {
 				next, action, err := state.next(event)
 				if err != nil {
@@ -85,8 +91,9 @@ func TestFailedStepEndsChange(t *testing.T) {
 				if action == endChange {
 					break
 				}
+
 				event = stepDone
-				if state == c.fails {
+				if state == c.failingIn {
 					event = stepFailed
 				}
 			}
@@ -96,7 +103,7 @@ func TestFailedStepEndsChange(t *testing.T) {
 
 			next, action, err := state.next(changeBegun)
 			if next != Copying || action != copyRows || err != nil {
-				t.Errorf("another change: expected %s and action %d, got %s, %d, %v", Copying, copyRows, next, action, err)
+				t.Errorf("another change: got %s, action %d, %v, want %s, action %d", next, action, err, Copying, copyRows)
 			}
 		})
 	}
@@ -119,7 +126,7 @@ func TestNodeAnnouncesItsSlowestChange(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := slowest(c.states); got != c.want {
-				t.Errorf("expected %s, got %s", c.want, got)
+				t.Errorf("slowest: got %s, want %s", got, c.want)
 			}
 		})
 	}
@@ -145,33 +152,41 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 		What decision
 		To   events.Partitions
 	}
-	// all returns the partitions that two stores hold, the same ones in both.
-	all := func(set events.Partitions) []events.Partitions { return []events.Partitions{set, set} }
+	// inBothStores returns what two stores hold that have the same partitions.
+	inBothStores := func(set events.Partitions) []events.Partitions { return []events.Partitions{set, set} }
 	for _, c := range []struct {
-		name string
-		s    situation
-		want decided
+		name      string
+		situation situation
+		want      decided
 	}{
-		{"a new node without a table", situation{held: all(newPartitions())}, decided{What: settled}},
-		{"a new node is given partitions", situation{held: all(newPartitions()), wanted: newPartitions(1, 2)}, decided{change, newPartitions(1, 2)}},
+		{
+			"a new node without a table",
+			situation{held: inBothStores(newPartitions())},
+			decided{What: settled},
+		},
+		{
+			"a new node is given partitions",
+			situation{held: inBothStores(newPartitions()), wanted: newPartitions(1, 2)},
+			decided{change, newPartitions(1, 2)},
+		},
 		{
 			"partitions are added while others are withdrawn",
-			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2), withdrawnFor: dropAfter},
+			situation{held: inBothStores(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2), withdrawnFor: dropAfter},
 			decided{change, newPartitions(1, 2)},
 		},
 		{
 			"partitions have just been withdrawn",
-			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawnFor: dropAfter - 1},
+			situation{held: inBothStores(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawnFor: dropAfter - 1},
 			decided{What: waitBeforeDrop},
 		},
 		{
 			"partitions were withdrawn ten seconds ago",
-			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawnFor: 10 * time.Second},
+			situation{held: inBothStores(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawnFor: 10 * time.Second},
 			decided{change, newPartitions(2)},
 		},
 		{
 			"the last partition is dropped",
-			situation{held: all(newPartitions(1)), served: newPartitions(1), withdrawnFor: time.Hour},
+			situation{held: inBothStores(newPartitions(1)), served: newPartitions(1), withdrawnFor: time.Hour},
 			decided{change, newPartitions()},
 		},
 		{
@@ -191,18 +206,18 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 		},
 		{
 			"the stores hold what is wanted",
-			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(1), withdrawnFor: time.Hour},
+			situation{held: inBothStores(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(1), withdrawnFor: time.Hour},
 			decided{What: settled},
 		},
 		{
 			"a user was erased while partitions are to be added",
-			situation{erased: true, held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2)},
+			situation{erased: true, held: inBothStores(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2)},
 			decided{What: rebuildErased},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got decided
-			got.What, got.To = c.s.decide()
+			got.What, got.To = c.situation.decide()
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
@@ -213,6 +228,7 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 // TestNodeServesUntilOthersHaveTakenOver: a node keeps serving a partition that the table gives to
 // other nodes until all of those serve it.
 func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
+	// The node with the name self serves partitions that the table gives to the nodes a and b.
 	var table placement.Table
 	table.Nodes[1] = []string{"self", "a"}
 	table.Nodes[2] = []string{"a", "b"}
@@ -233,7 +249,7 @@ func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := wantedPartitions("self", c.served, &table, members); got != c.want {
-				t.Errorf("expected %s, got %s", &c.want, &got)
+				t.Errorf("wantedPartitions: got %s, want %s", &got, &c.want)
 			}
 		})
 	}
@@ -244,12 +260,12 @@ func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
 func TestAPIHasEveryState(t *testing.T) {
 	for _, s := range changeStates {
 		if _, ok := skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", s.String())]; !ok {
-			t.Errorf("the API has no state %s", s)
+			t.Errorf("got no value of the API for the state %s, want one", s)
 		}
 	}
 	for _, s := range nodeStates {
 		if _, ok := skeinv1.NodeState_value[enumName("NODE_STATE_", s.String())]; !ok {
-			t.Errorf("the API has no state %s", s)
+			t.Errorf("got no value of the API for the state %s, want one", s)
 		}
 	}
 }

@@ -19,20 +19,22 @@ import (
 // and d has no key in the bucket any more.
 func TestClusterStatusCountsPartitions(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
-	table := placement.Table{Revision: 1, Copies: 2}
+	positionAt := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
 	a := placement.Member{
 		Name: "a", Addr: "a:1", Zone: "z", Weight: 3, LastSeen: now.Add(-time.Second),
-		Announcement: placement.Announcement{Position: at(7), State: "serving", PartitionChange: "cut_over"},
+		Announcement: placement.Announcement{Position: positionAt(7), State: "serving", PartitionChange: "cut_over"},
 	}
+	// The clock of b is an hour ahead.
 	b := placement.Member{
 		Name: "b", Addr: "b:1", Draining: true, LastSeen: now.Add(time.Hour),
-		Announcement: placement.Announcement{Position: at(12), State: "of a later version"},
+		Announcement: placement.Announcement{Position: positionAt(12), State: "of a later version"},
 	}
+	// What c announced before it was silent does not count any more.
 	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, LastSeen: now.Add(-30 * time.Second)}
 	c.State = "serving"
-	c.Serves.Add(0) // what c announced before it was silent
+	c.Serves.Add(0)
 
+	table := placement.Table{Revision: 1, Copies: 2}
 	for p := range events.NumPartitions {
 		switch {
 		case p < 10:
@@ -50,32 +52,41 @@ func TestClusterStatusCountsPartitions(t *testing.T) {
 		}
 	}
 
-	// The API has a set of partitions as 64 hexadecimal digits.
-	none := strings.Repeat("0", 64)
-	f61 := strings.Repeat("f", 61)
+	// The API has a set of partitions as 64 hexadecimal digits. The highest bit of the first digit
+	// is partition 0.
+	f := func(digits int) string { return strings.Repeat("f", digits) }
+	zeros := func(digits int) string { return strings.Repeat("0", digits) }
 	want := &skeinv1.ClusterStatus{
 		Copies: 2, ShortPartitions: 20, UnservedPartitions: 1,
 		Nodes: []*skeinv1.NodeStatus{
 			{
-				Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Serves: 255, Given: 255, Position: at(7),
-				ServesPartitions: "7ff" + f61, GivenPartitions: "fff" + f61[:60] + "e", SilentSeconds: new(1.0), LagEnvelopes: new(uint64(3)),
+				Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: positionAt(7), SilentSeconds: new(1.0), LagEnvelopes: new(uint64(3)),
 				State: skeinv1.NodeState_NODE_STATE_SERVING, PartitionChange: skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_CUT_OVER,
+				Serves: 255, ServesPartitions: "7" + f(63),
+				Given: 255, GivenPartitions: f(63) + "e",
 			},
 			{
-				Name: "b", Addr: "b:1", Weight: 1, Draining: true, Serves: 236, Given: 245, Self: true, Position: at(12),
-				ServesPartitions: "00000" + f61[:59], GivenPartitions: "003" + f61[:60] + "e", SilentSeconds: new(0.0), LagEnvelopes: new(uint64(0)),
+				Name: "b", Addr: "b:1", Weight: 1, Draining: true, Self: true, Position: positionAt(12), SilentSeconds: new(0.0), LagEnvelopes: new(uint64(0)),
+				Serves: 236, ServesPartitions: zeros(5) + f(59),
+				Given: 245, GivenPartitions: "003" + f(60) + "e",
 			},
 			{
-				Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Away: true, Given: 10,
-				ServesPartitions: none, GivenPartitions: "ffc" + none[3:], SilentSeconds: new(30.0),
+				Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Away: true, SilentSeconds: new(30.0),
+				ServesPartitions: zeros(64),
+				Given:            10, GivenPartitions: "ffc" + zeros(61),
 			},
-			{Name: "d", Away: true, Given: 1, ServesPartitions: none, GivenPartitions: none[1:] + "1"},
+			{
+				Name: "d", Away: true,
+				ServesPartitions: zeros(64),
+				Given:            1, GivenPartitions: zeros(63) + "1",
+			},
 		},
 	}
 
+	// The node gone is neither alive nor in the table.
 	view := clusterView{
-		members: []placement.Member{a, b}, silent: []placement.Member{c, {Name: "gone", Addr: "gone:1"}}, table: table,
-		copies: 5, self: "b", headSeq: 10, readTime: now,
+		members: []placement.Member{a, b}, silent: []placement.Member{c, {Name: "gone", Addr: "gone:1"}},
+		table: table, copies: 5, self: "b", headSeq: 10, readTime: now,
 	}
 	if diff := cmp.Diff(want, clusterStatus(&view), protocmp.Transform()); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// mustLockDir locks a data directory until the end of the test.
 func mustLockDir(t *testing.T, dir string) *dirLock {
 	t.Helper()
 	l, err := lockDir(dir)
@@ -25,15 +26,16 @@ func TestSecondLockIsRefusedUntilRelease(t *testing.T) {
 	first := mustLockDir(t, dir)
 
 	if l, err := lockDir(dir); !errors.Is(err, events.ErrLocked) {
-		t.Errorf("second lock: expected ErrLocked, got %v, %v", l, err)
+		t.Errorf("second lock: got %v, %v, want ErrLocked", l, err)
 	}
 	if err := first.check(); err != nil {
-		t.Errorf("check of the first lock: %v", err)
+		t.Errorf("check of the first lock: got %v, want no error", err)
 	}
 
+	// A second release does nothing.
 	for n := range 2 {
 		if err := first.release(); err != nil {
-			t.Errorf("release %d: %v", n+1, err)
+			t.Errorf("release %d: got %v, want no error", n+1, err)
 		}
 	}
 	mustLockDir(t, dir)
@@ -51,16 +53,18 @@ func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := old.check(); !errors.Is(err, ErrDirReplaced) {
-		t.Errorf("check after the removal: expected ErrDirReplaced, got %v", err)
+		t.Errorf("check after the removal: got %v, want ErrDirReplaced", err)
 	}
+
 	replacement := mustLockDir(t, dir)
 	if err := old.check(); !errors.Is(err, ErrDirReplaced) {
-		t.Errorf("check after the directory was created again: expected ErrDirReplaced, got %v", err)
+		t.Errorf("check after the directory was created again: got %v, want ErrDirReplaced", err)
 	}
 	if err := replacement.check(); err != nil {
-		t.Errorf("check of the lock of the new directory: %v", err)
+		t.Errorf("check of the lock of the new directory: got %v, want no error", err)
 	}
+
 	if err := <-noticed; !errors.Is(err, ErrDirReplaced) {
-		t.Errorf("abandon: expected ErrDirReplaced, got %v", err)
+		t.Errorf("watch: got %v, want ErrDirReplaced", err)
 	}
 }

@@ -31,9 +31,10 @@ func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 	g := newTestDiskGuard(100*mib, func() (uint64, uint64, error) { return free, 1000 * mib, nil })
 
 	for _, step := range []struct {
-		name              string
-		freeMiB           uint64
-		refusing, pausing bool
+		name         string
+		freeMiB      uint64
+		wantRefusing bool
+		wantPausing  bool
 	}{
 		{"the reserve is free", 100, false, false},
 		{"less than the reserve", 99, true, false},
@@ -50,17 +51,19 @@ func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			free = step.freeMiB * mib
 			g.check()
-			refusing := g.refusing.Load()
-			pausing := g.pausing.Load()
-			if refusing != step.refusing || pausing != step.pausing {
-				t.Errorf("expected refusing %v and pausing %v, got %v and %v", step.refusing, step.pausing, refusing, pausing)
+			if got := g.refusing.Load(); got != step.wantRefusing {
+				t.Errorf("refusing: got %t, want %t", got, step.wantRefusing)
 			}
-			err := g.checkPublishAllowed()
-			if step.refusing && !errors.Is(err, gateway.ErrDiskFull) {
-				t.Errorf("Publish: expected ErrDiskFull, got %v", err)
+			if got := g.pausing.Load(); got != step.wantPausing {
+				t.Errorf("pausing: got %t, want %t", got, step.wantPausing)
 			}
-			if !step.refusing && err != nil {
-				t.Errorf("Publish: expected no error, got %v", err)
+
+			var want error
+			if step.wantRefusing {
+				want = gateway.ErrDiskFull
+			}
+			if err := g.checkPublishAllowed(); !errors.Is(err, want) {
+				t.Errorf("checkPublishAllowed: got %v, want %v", err, want)
 			}
 		})
 	}
@@ -80,7 +83,7 @@ func TestDefaultReserveIsATenthOfTheDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := newTestDiskGuard(0, func() (uint64, uint64, error) { return 0, c.totalMiB * mib, nil })
 			if got := g.reserveBytes.Load(); got != c.wantMiB*mib {
-				t.Errorf("expected a reserve of %d bytes, got %d", c.wantMiB*mib, got)
+				t.Errorf("reserve: got %d bytes, want %d", got, c.wantMiB*mib)
 			}
 		})
 	}
@@ -92,30 +95,31 @@ func TestAwaitResumeWaitsForFreeDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := uint64(0)
 		g := newTestDiskGuard(100, func() (uint64, uint64, error) { return free, 1000, nil })
-		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 
+		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- g.awaitResume(ctx) }()
 		synctest.Wait()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("after the context has ended: expected context.Canceled, got %v", err)
+			t.Errorf("after the context has ended: got %v, want context.Canceled", err)
 		}
 
 		go func() { ended <- g.awaitResume(t.Context()) }()
 		synctest.Wait()
 		select {
 		case err := <-ended:
-			t.Fatalf("expected to wait while the disk is full, got %v", err)
+			t.Fatalf("while the disk is full: got the end %v, want to wait", err)
 		default:
 		}
+
 		free = 1000
 		g.check()
 		if err := <-ended; err != nil {
-			t.Errorf("after the disk has become free: %v", err)
+			t.Errorf("after the disk has become free: got %v, want no error", err)
 		}
 		if err := g.awaitResume(t.Context()); err != nil {
-			t.Errorf("while the disk is free: %v", err)
+			t.Errorf("while the disk is free: got %v, want no error", err)
 		}
 	})
 }
@@ -127,21 +131,25 @@ func TestAwaitOpeningSpaceWaitsForMinOpenBytes(t *testing.T) {
 		var free atomic.Uint64
 		free.Store(minOpenBytes - 1)
 		g := newTestDiskGuard(1<<30, func() (uint64, uint64, error) { return free.Load(), 1 << 40, nil })
-		ended := make(chan error)
+
+		ended := make(chan error, 1)
 		go func() { ended <- g.awaitOpeningSpace(t.Context()) }()
 		synctest.Wait()
 		select {
 		case err := <-ended:
-			t.Fatalf("expected to wait while too little is free, got %v", err)
+			t.Fatalf("while too little is free: got the end %v, want to wait", err)
 		default:
 		}
 
+		// The service opens its stores, but what is free is still less than half of the reserve.
 		free.Store(minOpenBytes)
 		if err := <-ended; err != nil {
-			t.Errorf("after there is enough disk: %v", err)
+			t.Errorf("after there is enough disk: got %v, want no error", err)
 		}
-		if refusing, pausing := g.refusing.Load(), g.pausing.Load(); !refusing || !pausing {
-			t.Errorf("below the reserve: expected refusing and pausing, got %v and %v", refusing, pausing)
+		refusing := g.refusing.Load()
+		pausing := g.pausing.Load()
+		if !refusing || !pausing {
+			t.Errorf("below the reserve: got refusing %t and pausing %t, want both", refusing, pausing)
 		}
 
 		free.Store(0)
@@ -149,7 +157,7 @@ func TestAwaitOpeningSpaceWaitsForMinOpenBytes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := g.awaitOpeningSpace(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("after the context has ended: expected context.Canceled, got %v", err)
+			t.Errorf("after the context has ended: got %v, want context.Canceled", err)
 		}
 	})
 }

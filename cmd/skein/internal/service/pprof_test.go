@@ -26,7 +26,7 @@ func TestProfilesAreOnlyServedToThisMachine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Host = host
+		req.Host = host // empty means that of the URL
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -53,13 +53,13 @@ func TestProfilesAreOnlyServedToThisMachine(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			status, text := get(c.path, c.host)
 			if status != c.wantStatus || !strings.Contains(text, c.wantText) {
-				t.Errorf("expected %d with %q, got %d: %s", c.wantStatus, c.wantText, status, text)
+				t.Errorf("%s: got %d with\n%s\nwant %d with %q", c.path, status, text, c.wantStatus, c.wantText)
 			}
 		})
 	}
 
 	cancel()
 	if err := <-ended; err != nil {
-		t.Error(err)
+		t.Errorf("servePprof after the context has ended: got %v, want no error", err)
 	}
 }

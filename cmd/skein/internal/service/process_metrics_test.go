@@ -23,8 +23,8 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## What to watch\n")
 
 	documented := map[string]bool{}
-	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
-		documented[name[1]] = true
+	for _, match := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		documented[match[1]] = true
 	}
 
 	// The channel has a buffer for all descriptions, because they are read after they were sent.
@@ -33,6 +33,7 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
 	newProcessCollector(nil, 0, Access{}).Describe(descriptions)
 	node.NewCollector(nil).Describe(descriptions)
+
 	folds, err := newFoldMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -49,14 +50,25 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	}
 	close(descriptions)
 
+	// A description shows its name only in its text.
+	namePattern := regexp.MustCompile(`fqName: "([^"]+)"`)
+	implemented := map[string]bool{}
 	for d := range descriptions {
-		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
-		if !documented[name] {
-			t.Errorf("%s is not in docs/metrics.md", name)
+		name := namePattern.FindStringSubmatch(d.String())[1]
+		if implemented[name] {
+			t.Errorf("got two descriptions of the metric %s, want one", name)
 		}
-		delete(documented, name)
+		implemented[name] = true
+	}
+
+	for name := range implemented {
+		if !documented[name] {
+			t.Errorf("got no metric %s in docs/metrics.md, want it, because the program has it", name)
+		}
 	}
 	for name := range documented {
-		t.Errorf("docs/metrics.md has %s, but the program does not", name)
+		if !implemented[name] {
+			t.Errorf("got the metric %s in docs/metrics.md, want none, because the program does not have it", name)
+		}
 	}
 }

@@ -8,10 +8,12 @@ import (
 // TestRaiseMaxProcs: GOMAXPROCS is raised to minProcs if it is lower, unless the environment
 // variable sets it.
 func TestRaiseMaxProcs(t *testing.T) { //nolint:paralleltest // it changes the process
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	atStart := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(atStart)
+
 	for _, c := range []struct {
 		name         string
-		variable     string
+		variable     string // the value of the environment variable; empty means that it is not set
 		before, want int
 	}{
 		{"set by the environment", "1", 1, 1},
@@ -23,7 +25,7 @@ func TestRaiseMaxProcs(t *testing.T) { //nolint:paralleltest // it changes the p
 			runtime.GOMAXPROCS(c.before)
 			RaiseMaxProcs()
 			if got := runtime.GOMAXPROCS(0); got != c.want {
-				t.Errorf("expected %d, got %d", c.want, got)
+				t.Errorf("GOMAXPROCS: got %d, want %d", got, c.want)
 			}
 		})
 	}

@@ -48,11 +48,12 @@ func TestListenerAnswersWhileStarting(t *testing.T) {
 		})
 	}
 
+	// This handler stands for the service. While it starts, the page has another status.
 	server := &http.Server{Handler: http.NotFoundHandler(), ReadTimeout: time.Minute}
 	defer server.Close()
 	go func() { _ = server.Serve(l) }()
 	if got := getStatusCode(t, l, "/healthz"); got != http.StatusNotFound {
-		t.Errorf("expected %d from the service, got %d", http.StatusNotFound, got)
+		t.Errorf("/healthz of the service: got %d, want %d", got, http.StatusNotFound)
 	}
 }
 
@@ -61,7 +62,7 @@ func checkStartingAnswers(t *testing.T, l net.Listener) {
 	t.Helper()
 	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
 		if got := getStatusCode(t, l, path); got != want {
-			t.Errorf("%s: expected %d, got %d", path, want, got)
+			t.Errorf("%s: got %d, want %d", path, got, want)
 		}
 	}
 
@@ -70,7 +71,7 @@ func checkStartingAnswers(t *testing.T, l net.Listener) {
 	admin := skeinv1connect.NewAdminServiceClient(client, "http://"+l.Addr().String())
 	_, err := admin.GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
 	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the service is starting") {
-		t.Errorf("GetStatus: expected unavailable because the service is starting, got %v", err)
+		t.Errorf("GetStatus: got %v, want unavailable because the service is starting", err)
 	}
 }
 
@@ -82,6 +83,7 @@ func getStatusCode(t *testing.T, l net.Listener, path string) int {
 		t.Fatal(err)
 	}
 	req.Close = true
+
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // TestQuantileCountsOnlyNewObservations: a quantile is that of the values between the two readings,
 // and after a restart that of all values.
 func TestQuantileCountsOnlyNewObservations(t *testing.T) {
-	read := func(text string) *MetricsReading {
+	parseReading := func(text string) *MetricsReading {
 		t.Helper()
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -25,17 +25,22 @@ func TestQuantileCountsOnlyNewObservations(t *testing.T) {
 		}
 		return &MetricsReading{Families: families}
 	}
-	histogram := func(method string, counts ...int) string {
-		text := ""
-		for i, le := range []string{"1", "2", "4", "+Inf"} {
-			text += fmt.Sprintf("h_bucket{method=%q,le=%q} %d\n", method, le, counts[i])
+	// histogramText returns the metrics of a histogram. The counts are cumulative: each is the
+	// number of values up to the bound of its bucket.
+	histogramText := func(method string, counts ...int) string {
+		var text strings.Builder
+		for i, bound := range []string{"1", "2", "4", "+Inf"} {
+			fmt.Fprintf(&text, "h_bucket{method=%q,le=%q} %d\n", method, bound, counts[i])
 		}
-		return text + fmt.Sprintf("h_sum{method=%q} 1\nh_count{method=%q} %d\n", method, method, counts[3])
+		fmt.Fprintf(&text, "h_sum{method=%q} 1\nh_count{method=%q} %d\n", method, method, counts[3])
+		return text.String()
 	}
 
-	const kind = "# TYPE h histogram\n"
-	from := read(kind + histogram("a", 100, 100, 100, 100) + histogram("b", 0, 0, 0, 0))
-	to := read(kind + histogram("a", 100, 110, 110, 110) + histogram("b", 10, 20, 20, 30))
+	// From the first reading to the second, method a observed ten values between 1 and 2. Method b
+	// observed ten values up to 1, ten between 1 and 2, and ten above 4.
+	const typeLine = "# TYPE h histogram\n"
+	from := parseReading(typeLine + histogramText("a", 100, 100, 100, 100) + histogramText("b", 0, 0, 0, 0))
+	to := parseReading(typeLine + histogramText("a", 100, 110, 110, 110) + histogramText("b", 10, 20, 20, 30))
 	for _, c := range []struct {
 		name     string
 		from, to *MetricsReading
@@ -54,13 +59,15 @@ func TestQuantileCountsOnlyNewObservations(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, ok := metricsChange{c.from, c.to}.quantile(c.q, "h", c.labels...)
 			if !ok || math.Abs(got-c.want) > 1e-9 {
-				t.Errorf("quantile %v: expected %v, got %v, %t", c.q, c.want, got, ok)
+				t.Errorf("quantile %v: got %v, known %t, want %v", c.q, got, ok, c.want)
 			}
 		})
 	}
+
 	t.Run("nothing was observed", func(t *testing.T) {
-		if got, ok := (metricsChange{to, to}).quantile(.5, "h", "method", "a"); ok {
-			t.Errorf("expected no quantile, got %v", got)
+		got, ok := metricsChange{to, to}.quantile(.5, "h", "method", "a")
+		if ok {
+			t.Errorf("quantile 0.5: got %v, want none", got)
 		}
 	})
 }
@@ -73,19 +80,21 @@ func TestScreenIsCutToTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	var out bytes.Buffer
-	if err := redrawTerminal(&out, f, strings.Repeat(strings.Repeat("x", 100)+"\n", 30)); err != nil {
+	screen := strings.Repeat(strings.Repeat("x", 100)+"\n", 30)
+	if err := redrawTerminal(&out, f, screen); err != nil {
 		t.Fatal(err)
 	}
 
 	got := out.String()
 	if lines := strings.Count(got, "\n") + 1; lines != 24 {
-		t.Errorf("expected 24 lines, got %d", lines)
+		t.Errorf("got %d lines, want 24", lines)
 	}
 	if n := strings.Count(got, "x"); n != 24*80 {
-		t.Errorf("expected %d characters, got %d", 24*80, n)
+		t.Errorf("got %d characters, want %d", n, 24*80)
 	}
 	if !strings.HasPrefix(got, moveToTopLeft) {
-		t.Errorf("expected to start at the top left, got %.20q", got)
+		t.Errorf("got a screen that begins with %.20q, want %q", got, moveToTopLeft)
 	}
 }
