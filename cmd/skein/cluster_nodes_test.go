@@ -285,7 +285,8 @@ func (c *nodeCluster) addNode(ctx context.Context, name string) error {
 		return err
 	}
 
-	// With the least --replace-after, the others soon take over the partitions of a node that fails.
+	// This is the least --replace-after, so that the others soon take over the partitions of a node
+	// that fails.
 	s := &serverProcess{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
 		"--nats", c.nats.urls(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
 		"--replace-after", placement.DefaultExpireAfter.String(),

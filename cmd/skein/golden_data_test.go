@@ -30,12 +30,11 @@ var keepDataFlags = []string{"--archive-every", "24h", "--log-retention=-1h", "-
 func TestMakeGoldenData(t *testing.T) {
 	release := os.Getenv("SKEIN_GOLDEN_MAKE")
 	if release == "" {
-		return // TestDataOfEveryReleaseIsServed checks what it has made
+		return // TestDataOfEveryReleaseIsServed checks what this test has made
 	}
-
 	releaseDir := filepath.Join(goldenDir, release)
 	if _, err := os.Stat(releaseDir); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("%s is there already: what a release has written does not change (%v)", releaseDir, err)
+		t.Fatalf("%s: got %v, want that it does not exist, because the data of a release is never changed", releaseDir, err)
 	}
 
 	dir := t.TempDir()
@@ -69,65 +68,87 @@ func TestMakeGoldenData(t *testing.T) {
 // must find that all of these are the fold of that log.
 func TestDataOfEveryReleaseIsServed(t *testing.T) {
 	t.Parallel()
-	versions, err := os.ReadDir(goldenDir)
-	if err != nil || len(versions) == 0 {
-		t.Fatalf("there is no golden data: %v, %v", versions, err)
+	releases, err := os.ReadDir(goldenDir)
+	if err != nil || len(releases) == 0 {
+		t.Fatalf("releases in %s: got %v, %v, want some", goldenDir, releases, err)
 	}
-	for _, v := range versions {
-		releaseDir := filepath.Join(goldenDir, v.Name())
-		recorded, err := os.ReadFile(filepath.Join(releaseDir, "answers.txt"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for source, prepare := range map[string]func(t *testing.T, data string){
-			"its stores": func(*testing.T, string) {},
-			"its snapshot": func(t *testing.T, data string) {
-				removeStores(t, data)
-				mustSkein(t, &serverProcess{}, "skein", "", "restore", "--target", filepath.Join(data, "snapshots"), "--data", data)
-			},
-			"its log": removeStores,
-			"its archive": func(t *testing.T, data string) {
-				if err := os.RemoveAll(filepath.Join(data, service.LogDir)); err != nil {
-					t.Fatal(err)
-				}
-				mustSkein(t, &serverProcess{}, "skein", "", "replay", "archive", "restore", "--data", data)
-			},
+
+	for _, release := range releases {
+		for _, source := range []goldenSource{
+			{name: "its stores", prepare: func(*testing.T, string) {}},
+			{name: "its snapshot", prepare: restoreGoldenSnapshot},
+			{name: "its log", prepare: removeStores},
+			{name: "its archive", prepare: restoreGoldenLog, hasOtherEpoch: true},
 		} {
-			t.Run(v.Name()+" "+source, func(t *testing.T) {
+			t.Run(release.Name()+" "+source.name, func(t *testing.T) {
 				t.Parallel()
-				s := &serverProcess{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepDataFlags...)}
-				data := s.dataDir()
-				unpackTo(t, filepath.Join(releaseDir, "data.tar.gz"), data)
-				prepare(t, data)
-
-				if err := s.start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				waitUntilRebuilt(t, s)
-				checkAnswers(t, s, "skein", string(recorded), source == "its archive", nil)
-				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
-
-				// The service takes new events, and still has them after a restart.
-				position := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
-
-				if err := s.stopGracefully(); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				defer func() {
-					if err := s.stopGracefully(); err != nil {
-						t.Error(err)
-					}
-				}()
-
-				got := mustSkein(t, s, "skein", "", "query", "check", "u1", "later", "--at-least", strings.TrimSpace(position))
-				if !strings.Contains(got, "explicit") {
-					t.Errorf("after a restart: got %s, expected an explicit follow", got)
-				}
+				checkGoldenData(t, filepath.Join(goldenDir, release.Name()), source)
 			})
 		}
+	}
+}
+
+// goldenSource is the part of the data of a release from which a service starts.
+type goldenSource struct {
+	name string
+	// prepare removes or restores the other parts of a data directory.
+	prepare func(t *testing.T, data string)
+	// hasOtherEpoch is set if the log continues in another epoch, which positions contain.
+	hasOtherEpoch bool
+}
+
+// restoreGoldenSnapshot replaces the stores of a data directory with those of its snapshot.
+func restoreGoldenSnapshot(t *testing.T, data string) {
+	t.Helper()
+	removeStores(t, data)
+	mustSkein(t, &serverProcess{}, "skein", "", "restore", "--target", filepath.Join(data, "snapshots"), "--data", data)
+}
+
+// restoreGoldenLog replaces the log of a data directory with the one of its archive.
+func restoreGoldenLog(t *testing.T, data string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(data, service.LogDir)); err != nil {
+		t.Fatal(err)
+	}
+	mustSkein(t, &serverProcess{}, "skein", "", "replay", "archive", "restore", "--data", data)
+}
+
+// checkGoldenData starts this program on the data of a release, and compares its answers with the
+// recorded ones.
+func checkGoldenData(t *testing.T, releaseDir string, source goldenSource) {
+	t.Helper()
+	recorded, err := os.ReadFile(filepath.Join(releaseDir, "answers.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serverProcess{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepDataFlags...)}
+	data := s.dataDir()
+	unpackTo(t, filepath.Join(releaseDir, "data.tar.gz"), data)
+	source.prepare(t, data)
+
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitUntilRebuilt(t, s)
+	checkAnswers(t, s, "skein", string(recorded), source.hasOtherEpoch, nil)
+	mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
+
+	// The service takes new events, and still has them after a restart.
+	position := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
+	if err := s.stopGracefully(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.stopGracefully(); err != nil {
+			t.Error(err)
+		}
+	}()
+	got := mustSkein(t, s, "skein", "", "query", "check", "u1", "later", "--at-least", strings.TrimSpace(position))
+	if !strings.Contains(got, "explicit") {
+		t.Errorf("query check after a restart: got %s, want an explicit follow", got)
 	}
 }
 
@@ -147,22 +168,24 @@ func packDir(t *testing.T, dir, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	squeezed, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	compressed, err := gzip.NewWriterLevel(out, gzip.BestCompression)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := tar.NewWriter(squeezed)
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == dir || d.Name() == "LOCK" {
+	w := tar.NewWriter(compressed)
+
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == dir || entry.Name() == "LOCK" {
 			return err
 		}
 		name, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
+		if entry.IsDir() {
 			return w.WriteHeader(&tar.Header{Name: name + "/", Mode: 0o750, Typeflag: tar.TypeDir, ModTime: time.Unix(0, 0)})
 		}
+
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -174,7 +197,9 @@ func packDir(t *testing.T, dir, file string) {
 		_, err = w.Write(content)
 		return err
 	})
-	if err := errors.Join(err, w.Close(), squeezed.Close(), out.Close()); err != nil {
+
+	// Each of these writes what it still holds to the next.
+	if err := errors.Join(err, w.Close(), compressed.Close(), out.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -187,33 +212,36 @@ func unpackTo(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	plain, err := gzip.NewReader(in)
+	decompressed, err := gzip.NewReader(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	for r := tar.NewReader(plain); ; {
-		h, err := r.Next()
+
+	r := tar.NewReader(decompressed)
+	for {
+		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		if err != nil || !filepath.IsLocal(h.Name) {
-			t.Fatalf("%s: %v, %v", file, h, err)
+		if err != nil || !filepath.IsLocal(header.Name) {
+			t.Fatalf("%s: got the entry %v, %v, want a local path", file, header, err)
 		}
-		path := filepath.Join(dir, h.Name)
-		if h.Typeflag == tar.TypeDir {
+
+		path := filepath.Join(dir, header.Name)
+		if header.Typeflag == tar.TypeDir {
 			if err := os.MkdirAll(path, 0o750); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
 		content, err := io.ReadAll(r)
-		if err == nil {
-			err = os.WriteFile(path, content, 0o600)
-		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,8 +253,10 @@ func waitUntilRebuilt(t *testing.T, s *serverProcess) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(context.Context) error {
 		code, out, errOut := runInProcess("replay", "status", "--server", s.addr) //nolint:contextcheck // a command line has no context
-		if code != exitOK || strings.Count(out, ", generation ") != strings.Count(out, ": ready\n") {
-			return fmt.Errorf("exit code %d, %s%s", code, out, errOut)
+		projections := strings.Count(out, ", generation ")
+		ready := strings.Count(out, ": ready\n")
+		if code != exitOK || projections != ready {
+			return fmt.Errorf("replay status: got exit code %d and\n%s%s\nwant that all projections are ready", code, out, errOut)
 		}
 		return nil
 	})

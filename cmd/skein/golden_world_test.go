@@ -19,36 +19,42 @@ import (
 func publishGoldenEvents(t *testing.T, s *serverProcess, program string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 7411))
-	user := func() string { return fmt.Sprintf("u%d", rng.IntN(24)) }
+	randomUser := func() string { return fmt.Sprintf("u%d", rng.IntN(24)) }
 
 	var history strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&history, "u%d,u%d,2026-0%d-%02dT08:00:00Z\n", i%24, (i*7+1+i/24)%24, 1+i%9, 1+i%28)
 	}
-
 	file := filepath.Join(s.dir, "history.csv")
 	if err := os.WriteFile(file, []byte(history.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	mustSkein(t, s, program, "", "import", "follows", file, "--columns", "follower,user,time")
 
+	// Publish boards, each with a pin and a follower.
 	var live strings.Builder
 	addLine := func(format string, args ...any) { fmt.Fprintf(&live, format+"\n", args...) }
 	for i := range 12 {
 		addLine(`{"boardCreated":{"board":{"ownerId":"u%d","boardId":"b%d"},"title":"Board %d"}}`, i%6, i, i)
 		addLine(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"p%d"},"boardId":"b%d","itemId":"i%d"}}`, i%6, i, i, i%9)
-		addLine(`{"boardFollowed":{"userId":"%s","board":{"ownerId":"u%d","boardId":"b%d"}}}`, "u2"+fmt.Sprint(i%4), i%6, i)
+		addLine(`{"boardFollowed":{"userId":"u2%d","board":{"ownerId":"u%d","boardId":"b%d"}}}`, i%4, i%6, i)
 	}
+
+	// Publish enough pins, on the default boards, for feeds and trending lists of several pages.
 	for i := range 40 {
 		addLine(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"q%d"},"itemId":"i%d"}}`, i%20, i, i%9)
 	}
 	for range 80 {
-		if a, b := user(), user(); a != b {
-			addLine(`{"userFollowed":{"userId":"%s","targetUserId":"%s"}}`, a, b)
+		follower := randomUser()
+		followee := randomUser()
+		if follower != followee {
+			addLine(`{"userFollowed":{"userId":"%s","targetUserId":"%s"}}`, follower, followee)
 		}
-		addLine(`{"played":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
-		addLine(`{"reacted":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
+		addLine(`{"played":{"userId":"%s","itemId":"i%d"}}`, randomUser(), rng.IntN(9))
+		addLine(`{"reacted":{"userId":"%s","itemId":"i%d"}}`, randomUser(), rng.IntN(9))
 	}
+
+	// Undo and change some of this, and publish the other kinds of events.
 	for _, line := range []string{
 		`{"userUnfollowed":{"userId":"u1","targetUserId":"u2"}}`,
 		`{"boardUnfollowed":{"userId":"u7","board":{"ownerId":"u3","boardId":"b3"}}}`,
@@ -89,13 +95,16 @@ func runProgram(ctx context.Context, s *serverProcess, program, stdin string, ar
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SKEIN_SERVER=http://"+s.addr)
 	cmd.Stdin = strings.NewReader(stdin)
-	var out, notes bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &notes
+	// Collect the two separately: what is recorded must not depend on how they are interleaved.
+	var out, errOut bytes.Buffer
+	cmd.Stdout = &out
+	cmd.Stderr = &errOut
+
 	err := cmd.Run()
 	if err != nil {
 		err = fmt.Errorf("skein %s: %w", strings.Join(args, " "), err)
 	}
-	return out.String() + notes.String(), err
+	return out.String() + errOut.String(), err
 }
 
 // mustSkein runs a command of a program against a service, and returns what it prints. The command
@@ -160,14 +169,15 @@ var (
 // by what the command printed.
 func recordAnswers(t *testing.T, s *serverProcess, program string) string {
 	t.Helper()
-	var recorded strings.Builder
+	lastEvent := `{"feedRead":{"userId":"u2","readTime":"2026-01-02T03:04:05Z"}}`
+	position := strings.TrimSpace(mustSkein(t, s, program, lastEvent, "publish", "--visible"))
+
+	// pageToken is of the last answer, newerToken of the first that had one, and watchPosition of
+	// the last event of a watch.
 	var pageToken, newerToken, watchPosition string
-
-	last := `{"feedRead":{"userId":"u2","readTime":"2026-01-02T03:04:05Z"}}`
-	position := strings.TrimSpace(mustSkein(t, s, program, last, "publish", "--visible"))
-
-	for _, read := range goldenQueries {
-		args := strings.Fields(read)
+	var recorded strings.Builder
+	for _, query := range goldenQueries {
+		args := strings.Fields(query)
 		for i, arg := range args {
 			switch arg {
 			case "MORE":
@@ -181,7 +191,7 @@ func recordAnswers(t *testing.T, s *serverProcess, program string) string {
 			}
 		}
 		if slices.Contains(args, "") {
-			t.Fatalf("%s: no earlier answer had this token", read)
+			t.Fatalf("%s: got no earlier answer with this token, want one", query)
 		}
 
 		answer := mustSkein(t, s, program, "", args...)
@@ -209,25 +219,26 @@ var positionPattern = regexp.MustCompile(`at position \S+|--page-token \S+|--new
 // have to succeed.
 func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, otherEpoch bool, changedQueries *regexp.Regexp) {
 	t.Helper()
-	asked := 0
-	for _, part := range strings.Split("\n"+recorded, "\n$ skein ")[1:] {
-		question, want, _ := strings.Cut(part, "\n")
-		asked++
-
-		got := mustSkein(t, s, program, "", strings.Fields(question)...)
-		if otherEpoch {
-			got, want = positionPattern.ReplaceAllString(got, "POSITION"), positionPattern.ReplaceAllString(want, "POSITION")
-		}
-
-		if changedQueries != nil && changedQueries.MatchString(question) {
+	answers := strings.Split("\n"+recorded, "\n$ skein ")[1:]
+	for _, answer := range answers {
+		command, want, _ := strings.Cut(answer, "\n")
+		got := mustSkein(t, s, program, "", strings.Fields(command)...)
+		if changedQueries != nil && changedQueries.MatchString(command) {
 			continue
 		}
+
+		if otherEpoch {
+			got = positionPattern.ReplaceAllString(got, "POSITION")
+			want = positionPattern.ReplaceAllString(want, "POSITION")
+		}
 		if strings.TrimRight(got, "\n") != strings.TrimRight(want, "\n") {
-			t.Errorf("skein %s\ngot\n%s\nwant\n%s", question, got, want)
+			t.Errorf("skein %s: got\n%s\nwant\n%s", command, got, want)
 		}
 	}
-	if asked < len(goldenQueries)-5 {
-		t.Errorf("only %d commands are recorded, expected almost %d", asked, len(goldenQueries))
+
+	// The program of an earlier version may have had a few commands less.
+	if least := len(goldenQueries) - 5; len(answers) < least {
+		t.Errorf("got %d recorded commands, want at least %d", len(answers), least)
 	}
 }
 
@@ -236,9 +247,12 @@ func waitUntilArchived(t *testing.T, s *serverProcess, program string) {
 	t.Helper()
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		out, err := runProgramWithTimeout(ctx, s, program, "", "status")
-		if err == nil && !strings.Contains(out, " 0 envelopes wait") {
-			err = fmt.Errorf("something waits for the archive:\n%s", out)
+		if err != nil {
+			return err
 		}
-		return err
+		if want := " 0 envelopes wait"; !strings.Contains(out, want) {
+			return fmt.Errorf("status: got\n%s\nwant a line with %q", out, want)
+		}
+		return nil
 	})
 }

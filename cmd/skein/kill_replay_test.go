@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,8 @@ import (
 type restartTraffic struct {
 	api *command.Client
 
-	mu         sync.Mutex
+	mu sync.Mutex // guards all below
+	// ackedCalls are the calls of Publish that were acknowledged.
 	ackedCalls []ackedCall
 	readCount  int
 	// refusedReads are the errors of reads that the service refused. A read that cannot connect,
@@ -33,15 +35,17 @@ type restartTraffic struct {
 // publishRepeatedly publishes batches of follows and plays of one writer until the context ends.
 func (f *restartTraffic) publishRepeatedly(ctx context.Context, writer int) {
 	for n := 0; ctx.Err() == nil; n++ {
+		// The event ids let the writer send the events again until they are acknowledged.
+		user := fmt.Sprintf("w%d-%d", writer, n)
 		var evs []*skeinv1.Event
 		for i := range 20 {
-			// The event id lets the writer send the event again until it is acknowledged.
-			ev := userFollowed(fmt.Sprintf("w%d-%d", writer, n), fmt.Sprintf("star%d", (n+i)%50))
-			ev.EventId = fmt.Sprintf("%d-%d-%d", writer, n, i)
-			evs = append(evs, ev, &skeinv1.Event{
-				EventId: "p" + ev.GetEventId(),
-				Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprintf("w%d-%d", writer, n), ItemId: fmt.Sprint("film", i)}},
-			})
+			follow := userFollowed(user, fmt.Sprintf("star%d", (n+i)%50))
+			follow.EventId = fmt.Sprintf("%d-%d-%d", writer, n, i)
+			play := &skeinv1.Event{
+				EventId: "p" + follow.GetEventId(),
+				Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: user, ItemId: fmt.Sprint("film", i)}},
+			}
+			evs = append(evs, follow, play)
 		}
 
 		for ctx.Err() == nil {
@@ -85,7 +89,7 @@ func (f *restartTraffic) readRepeatedly(ctx context.Context) {
 func (f *restartTraffic) lastAcked(n int) []ackedCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]ackedCall(nil), f.ackedCalls[max(0, len(f.ackedCalls)-n):]...)
+	return slices.Clone(f.ackedCalls[max(0, len(f.ackedCalls)-n):])
 }
 
 // operationStarters returns functions that start operations: a rebuild, a repair and a rollback of
@@ -93,21 +97,26 @@ func (f *restartTraffic) lastAcked(n int) []ackedCall {
 func operationStarters(api *command.Client) []func(context.Context) error {
 	var starters []func(context.Context) error
 	for _, name := range []string{"graph", "inbox", "seen", "counters", "notifications"} {
-		starters = append(starters, func(ctx context.Context) error {
+		startRebuild := func(ctx context.Context) error {
 			_, err := api.Admin().StartRebuild(ctx, connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: name}))
 			return err
-		}, func(ctx context.Context) error {
+		}
+		repair := func(ctx context.Context) error {
 			_, err := api.Admin().Repair(ctx, connect.NewRequest(&skeinv1.RepairRequest{Projection: name}))
 			return err
-		}, func(ctx context.Context) error {
+		}
+		rollBack := func(ctx context.Context) error {
 			_, err := api.Admin().Rollback(ctx, connect.NewRequest(&skeinv1.RollbackRequest{Projection: name}))
 			return err
-		})
+		}
+		starters = append(starters, startRebuild, repair, rollBack)
 	}
-	return append(starters, func(ctx context.Context) error {
+
+	startSnapshot := func(ctx context.Context) error {
 		_, err := api.Admin().TakeSnapshot(ctx, connect.NewRequest(&skeinv1.TakeSnapshotRequest{}))
 		return err
-	})
+	}
+	return append(starters, startSnapshot)
 }
 
 // TestServerKilledDuringReplayLosesNothing kills the service again and again while it builds, cuts
@@ -127,9 +136,10 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
+
+	// Archive, trim and audit often, so that a kill may also interrupt these.
 	dir := t.TempDir()
 	snapshots := filepath.Join(dir, "snapshots")
-	// Archive, trim and audit often, so that a kill may also interrupt these.
 	s := &serverProcess{t: t, dir: dir, flags: []string{
 		"--archive-every", "50ms", "--log-retention", "1s", "--snapshots", snapshots, "--audit-share", "0.3",
 	}}
@@ -160,6 +170,7 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 				}
 				acceptedOperations++
 			}
+
 			// The kill may come at any moment of the operations.
 			<-time.After(time.Duration(rng.IntN(100_000)) * time.Microsecond)
 		}
@@ -177,16 +188,17 @@ func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 	t.Logf("%d operations were accepted, %d calls acknowledged, %d reads made", acceptedOperations, len(traffic.ackedCalls), traffic.readCount)
 
 	if len(traffic.refusedReads) > 0 {
-		t.Errorf("%d reads were refused, the first: %v", len(traffic.refusedReads), traffic.refusedReads[0])
+		t.Errorf("got %d refused reads, want none; the first: %v", len(traffic.refusedReads), traffic.refusedReads[0])
 	}
 	checkAcked(ctx, t, traffic.api, onlyFollows(traffic.ackedCalls))
 	checkStoresEqualLog(ctx, t, traffic.api)
-
 	for _, args := range [][]string{
-		{"replay", "archive", "check", "--data", filepath.Join(dir, "data")}, {"snapshot", "check", "--target", snapshots},
+		{"replay", "archive", "check", "--data", filepath.Join(dir, "data")},
+		{"snapshot", "check", "--target", snapshots},
 	} {
-		if out, err := exec.CommandContext(ctx, "skein", args...).CombinedOutput(); err != nil {
-			t.Errorf("%v: %v: %s", args, err, out)
+		out, err := exec.CommandContext(ctx, "skein", args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("skein %s: got %v, want no error: %s", strings.Join(args, " "), err, out)
 		}
 	}
 }
@@ -217,7 +229,7 @@ func checkProjectionsLive(ctx context.Context, t *testing.T, api *command.Client
 		case skeinv1.ProjectionState_PROJECTION_STATE_READY, skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
 			skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP:
 		default:
-			t.Errorf("projection %s is %v: %s", projection.GetName(), projection.GetState(), projection.GetError())
+			t.Errorf("projection %s: got %v (%s), want ready, rebuilding or catching up", projection.GetName(), projection.GetState(), projection.GetError())
 		}
 	}
 }
@@ -226,9 +238,10 @@ func checkProjectionsLive(ctx context.Context, t *testing.T, api *command.Client
 func checkStoresEqualLog(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	err := eventually(ctx, func(ctx context.Context) error {
+		// The service refuses to verify while an earlier operation is still running.
 		res, err := api.Admin().Verify(ctx, connect.NewRequest(&skeinv1.VerifyRequest{}))
 		if err != nil {
-			return err // an earlier operation is still running
+			return err
 		}
 
 		stream, err := api.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
@@ -246,8 +259,8 @@ func checkStoresEqualLog(ctx context.Context, t *testing.T, api *command.Client)
 		if err := stream.Err(); err != nil {
 			return err
 		}
-		if last.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
-			t.Errorf("%v: %s\n%s", last.GetState(), last.GetError(), last.GetReport())
+		if want := skeinv1.OperationState_OPERATION_STATE_SUCCEEDED; last.GetState() != want {
+			t.Errorf("verification: got %v, want %v: %s\n%s", last.GetState(), want, last.GetError(), last.GetReport())
 		}
 		return nil
 	})

@@ -32,14 +32,17 @@ func writeFollowsFile(t *testing.T, path string, rng *rand.Rand, users, rows int
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	w := bufio.NewWriter(f)
 	fmt.Fprintln(w, "follower,user,time")
 	for range rows {
-		a, b := rng.IntN(users), rng.IntN(users-1)
-		if b >= a {
-			b++
+		// Nobody follows themselves, so leave out the number of the follower.
+		follower := rng.IntN(users)
+		followee := rng.IntN(users - 1)
+		if followee >= follower {
+			followee++
 		}
-		fmt.Fprintf(w, "%d,%d,%d\n", a, b, 1_500_000_000+rng.IntN(1_000_000))
+		fmt.Fprintf(w, "%d,%d,%d\n", follower, followee, 1_500_000_000+rng.IntN(1_000_000))
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
@@ -76,56 +79,55 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-
 	api := s.newClient()
 
 	// Each call of the import needs a permit. Otherwise the import would be over before the second
 	// kill.
-	acks, permits := make(chan ackedCall, rows), make(chan struct{}, rows)
+	permits := make(chan struct{}, rows)
+	acks := make(chan ackedCall, rows)
+	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		select {
+		case <-permits:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+
+		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			permits <- struct{}{} // the importer tries again
+			return nil, err
+		}
+		acks <- ackedCall{res.Msg.GetPosition(), req.GetEvents()}
+		return res.Msg, nil
+	}
 
 	type importResult struct {
 		report *importer.Report
 		err    error
 	}
-
 	importEnded := make(chan importResult, 1)
 	go func() {
 		report, err := importer.Run(ctx, importer.Options{
-			Kind: importer.Follows, Path: path,
-			PublishOptions: importer.PublishOptions{
-				LogID: "log",
-				Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-					select {
-					case <-permits:
-					case <-ctx.Done():
-						return nil, ctx.Err()
-					}
-					res, err := api.Events().Publish(ctx, connect.NewRequest(req))
-					if err != nil {
-						permits <- struct{}{} // the importer tries again
-						return nil, err
-					}
-					acks <- ackedCall{res.Msg.GetPosition(), req.GetEvents()}
-					return res.Msg, nil
-				},
-			},
+			Kind: importer.Follows, Path: path, PublishOptions: importer.PublishOptions{LogID: "log", Publish: publish},
 		})
 		importEnded <- importResult{report, err}
 	}()
 
 	var ackedCalls []ackedCall
-	for permitted := 0; kills > 0; kills-- {
+	permitted := 0
+	for range kills {
 		for range 1 + rng.IntN(5) {
 			permits <- struct{}{}
 			permitted++
 		}
 
+		// Wait until all calls but the last one are acknowledged.
 		for len(ackedCalls) < permitted-1 {
 			select {
-			case a := <-acks:
-				ackedCalls = append(ackedCalls, a)
+			case call := <-acks:
+				ackedCalls = append(ackedCalls, call)
 			case result := <-importEnded:
-				t.Fatalf("the import has ended: %+v, %v", result.report, result.err)
+				t.Fatalf("import: got the end with %+v, %v, want that it continues until all kills are done", result.report, result.err)
 			}
 		}
 
@@ -141,7 +143,7 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 		checkAcked(ctx, t, api, ackedCalls[max(0, len(ackedCalls)-5):])
 	}
 
-	// Let the import end, and check everything.
+	// Let the import end, and check everything. A call has 1000 rows.
 	for range rows / 1000 {
 		permits <- struct{}{}
 	}
@@ -158,13 +160,13 @@ func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 
 // receiveAll returns the calls that are in the channel, without waiting for more.
 func receiveAll(acks <-chan ackedCall) []ackedCall {
-	var all []ackedCall
+	var calls []ackedCall
 	for {
 		select {
-		case a := <-acks:
-			all = append(all, a)
+		case call := <-acks:
+			calls = append(calls, call)
 		default:
-			return all
+			return calls
 		}
 	}
 }
@@ -183,14 +185,15 @@ func checkAcked(ctx context.Context, t *testing.T, api *command.Client, calls []
 		waitUntil(ctx, t, func(ctx context.Context) error {
 			res, err := api.Graph().CheckFollows(ctx, connect.NewRequest(req))
 			if connect.CodeOf(err) == connect.CodeInvalidArgument {
-				t.Fatalf("an acknowledged position is lost: %v", err)
+				t.Fatalf("CheckFollows at the acknowledged position %s: got %v, want that the log has the position", call.position, err)
 			}
 			if err != nil {
 				return err
 			}
-			for i, k := range res.Msg.GetKinds() {
-				if k != skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
-					t.Errorf("%v was acknowledged and is missing", call.events[i])
+
+			for i, kind := range res.Msg.GetKinds() {
+				if want := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT; kind != want {
+					t.Errorf("acknowledged follow %v: got %v, want %v", call.events[i], kind, want)
 				}
 			}
 			return nil
@@ -209,7 +212,7 @@ func compareWithFile(ctx context.Context, t *testing.T, api *command.Client, pat
 		t.Fatal(err)
 	}
 	if found.Differences() > 0 || found.Lists == 0 || found.Entries == 0 {
-		t.Errorf("compared: %+v", found)
+		t.Errorf("Compare: got %+v, want lists with entries and no differences", found)
 	}
 }
 
@@ -231,60 +234,72 @@ func TestInterruptedImportContinues(t *testing.T) {
 	defer s.kill()
 	api := s.newClient()
 
-	code, text := interruptImport(ctx, t, api, path, 5, os.Interrupt)
-	if code != exitInterrupted || !strings.Contains(text, "the same command continues from row ") {
-		t.Errorf("after an interrupt: code %d, %s", code, text)
+	code, errOut := interruptImport(ctx, t, api, path, 5, os.Interrupt)
+	if want := "the same command continues from row "; code != exitInterrupted || !strings.Contains(errOut, want) {
+		t.Errorf("import that is interrupted: got exit code %d and %s, want %d and %q", code, errOut, exitInterrupted, want)
 	}
 
-	code, text = interruptImport(ctx, t, api, path, 30, os.Kill)
-	if code != -1 || !strings.Contains(text, "going on after row ") {
-		t.Errorf("after a kill: code %d, %s", code, text)
+	// A process that is killed has no exit code. The second run says that it continues.
+	code, errOut = interruptImport(ctx, t, api, path, 30, os.Kill)
+	if want := "going on after row "; code != -1 || !strings.Contains(errOut, want) {
+		t.Errorf("import that is killed: got exit code %d and %s, want -1 and %q", code, errOut, want)
 	}
 
 	// The third run imports the rest, and compares everything with the file.
 	out, err := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", s.addr, "--json",
 		"--compare", "--compare-checks", "1000").Output()
 	if err != nil {
-		var failed *exec.ExitError
-		errors.As(err, &failed)
-		t.Fatalf("%v: %s%s", err, out, failed.Stderr)
+		var stderr []byte
+		if exitErr, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = exitErr.Stderr
+		}
+		t.Fatalf("import of the rest: got %v, want no error: %s%s", err, out, stderr)
 	}
 
 	var report imports.FileReport
-	if err := json.Unmarshal(out, &report); err != nil || report.Rows != rows || report.Events != rows {
-		t.Errorf("%s: %v", out, err)
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("report of the import: got %v, want JSON: %s", err, out)
+	}
+	if report.Rows != rows || report.Events != rows {
+		t.Errorf("report of the import: got %d rows and %d events, want %d of both", report.Rows, report.Events, rows)
 	}
 	// The interrupted runs have saved their progress, so at least 4000 rows are not sent again.
 	if report.Sent > rows-4000 {
-		t.Errorf("%d events were sent again", report.Sent)
+		t.Errorf("report of the import: got %d events sent by the third run, want at most %d", report.Sent, rows-4000)
 	}
 }
 
 // interruptImport runs the import until the log has this many envelopes, and sends a signal to it.
 // It returns the exit code and what the import wrote to standard error.
-func interruptImport(ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal) (int, string) {
+func interruptImport(
+	ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal,
+) (code int, errOut string) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", api.URL)
-	var text bytes.Buffer
-	cmd.Stderr = &text
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 
 	waitUntil(ctx, t, func(ctx context.Context) error {
 		status, err := getStatus(ctx, api)
-		if err == nil && status.GetLog().GetLastSequence() < envelopes {
-			err = fmt.Errorf("%d envelopes", status.GetLog().GetLastSequence())
+		if err != nil {
+			return err
 		}
-		return err
+		if got := status.GetLog().GetLastSequence(); got < envelopes {
+			return fmt.Errorf("got a log of %d envelopes, want %d", got, envelopes)
+		}
+		return nil
 	})
 
 	if err := cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-	var ended *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &ended) {
-		t.Fatalf("the import ended before it was interrupted: %v", err)
+	err := cmd.Wait()
+	exitErr, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		t.Fatalf("import: got the end with %v, want that the signal %v ends it", err, signal)
 	}
-	return ended.ExitCode(), text.String()
+	return exitErr.ExitCode(), stderr.String()
 }

@@ -91,8 +91,8 @@ func writeOldLog(t *testing.T) *oldLog {
 			t.Fatal(err)
 		}
 
-		// writeEnvelopes writes envelopes at an interval. The first one gets the age oldest, and all
-		// are older than newest. It returns their numbers.
+		// writeEnvelopes writes envelopes at an interval. The first has the age oldest, and all are
+		// older than newest. It returns their numbers.
 		writeEnvelopes := func(oldest, newest, interval time.Duration) (numbers []int) {
 			for age := oldest; age > newest; age -= interval {
 				waitUntilAge(age)

@@ -30,8 +30,8 @@ func TestKindHelpNamesEveryKindOfOperation(t *testing.T) {
 	}
 }
 
-// adminService is an AdminService that answers ListOperations with the given pages of operations, and
-// records the requests. It gives every page a token of a next page, also the last one.
+// adminService is an AdminService that answers ListOperations with the given pages of operations,
+// and records the requests. It gives every page a token of a next page, also the last one.
 type adminService struct {
 	skeinv1connect.UnimplementedAdminServiceHandler
 
