@@ -66,6 +66,7 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	}
 	p := &prometheusServer{t: t, dir: t.TempDir(), targets: map[string]scrapeTarget{}, fired: map[string]bool{}}
 
+	// Remember the names of all alerts, so that a test can say which of them never fired.
 	var parsed struct {
 		Groups []struct {
 			Rules []struct{ Alert string } `yaml:"rules"`
@@ -74,21 +75,22 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	if err := yaml.Unmarshal(rules, &parsed); err != nil {
 		t.Fatal(err)
 	}
-
-	for _, g := range parsed.Groups {
-		for _, r := range g.Rules {
-			p.alertNames = append(p.alertNames, r.Alert)
+	for _, group := range parsed.Groups {
+		for _, rule := range group.Rules {
+			p.alertNames = append(p.alertNames, rule.Alert)
 		}
 	}
-	for _, s := range shortenedRules {
-		if !s.pattern.Match(rules) {
-			t.Errorf("no rule has %v", s.pattern)
-		}
-		rules = s.pattern.ReplaceAll(rules, []byte(s.with))
-	}
 
+	for _, shortened := range shortenedRules {
+		if !shortened.pattern.Match(rules) {
+			t.Errorf("rules in %s: got none that match %v, want at least one", alertFile, shortened.pattern)
+		}
+		rules = shortened.pattern.ReplaceAll(rules, []byte(shortened.with))
+	}
 	p.writeFile("alerts.yml", rules)
 	p.writeConfig()
+
+	// Prometheus does not say which port it took, so choose a free one for it.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +99,8 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	l.Close()
 	p.url = "http://" + addr
 
+	// The test's context ends before its cleanups run. Stopping a service reloads the configuration
+	// of Prometheus, so Prometheus must outlive that context.
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "prometheus", "--config.file", filepath.Join(p.dir, "prometheus.yml"),
 		"--storage.tsdb.path", filepath.Join(p.dir, "data"), "--web.listen-address", addr, "--web.enable-lifecycle",
 		"--query.lookback-delta", "5s")
@@ -106,7 +110,8 @@ func startPrometheus(t *testing.T) *prometheusServer {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd.Stderr, cmd.Stdout = log, log
+	cmd.Stdout = log
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +120,10 @@ func startPrometheus(t *testing.T) *prometheusServer {
 		_ = cmd.Wait()
 		if t.Failed() {
 			text, _ := os.ReadFile(filepath.Join(p.dir, "log"))
-			t.Logf("prometheus says:\n%s", text)
+			t.Logf("the log of Prometheus:\n%s", text)
 		}
 	})
+
 	waitUntil(t.Context(), t, func(ctx context.Context) error {
 		_, err := p.get(ctx, "/-/ready")
 		return err
@@ -125,6 +131,7 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	return p
 }
 
+// writeFile writes a file into the directory of Prometheus.
 func (p *prometheusServer) writeFile(name string, data []byte) {
 	p.t.Helper()
 	if err := os.WriteFile(filepath.Join(p.dir, name), data, 0o600); err != nil {
@@ -140,7 +147,8 @@ func (p *prometheusServer) writeConfig() {
 	for _, name := range slices.Sorted(maps.Keys(p.targets)) {
 		target := p.targets[name]
 		job := map[string]any{
-			"job_name": name, "scheme": target.scheme, "scrape_interval": target.interval, "scrape_timeout": target.interval, "tls_config": map[string]any{"insecure_skip_verify": true},
+			"job_name": name, "scheme": target.scheme, "scrape_interval": target.interval, "scrape_timeout": target.interval,
+			"tls_config": map[string]any{"insecure_skip_verify": true},
 			"static_configs": []any{map[string]any{
 				"targets": []string{target.addr}, "labels": map[string]string{"job": "skein", "instance": name},
 			}},
@@ -150,6 +158,7 @@ func (p *prometheusServer) writeConfig() {
 		}
 		jobs = append(jobs, job)
 	}
+
 	config, err := yaml.Marshal(map[string]any{
 		"global":         map[string]string{"evaluation_interval": "1s"},
 		"rule_files":     []string{"alerts.yml"},
@@ -161,11 +170,17 @@ func (p *prometheusServer) writeConfig() {
 	p.writeFile("prometheus.yml", config)
 }
 
+// targetName returns the name by which Prometheus knows the service of a test.
+func targetName(t *testing.T) string {
+	return strings.ReplaceAll(t.Name(), "/", "-")
+}
+
 // startScraping lets Prometheus scrape a service until stop is called.
 func (p *prometheusServer) startScraping(t *testing.T, name string, target scrapeTarget) (stop func()) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if target.scheme == "" {
 		target.scheme = "http"
 	}
@@ -174,6 +189,7 @@ func (p *prometheusServer) startScraping(t *testing.T, name string, target scrap
 	}
 	p.targets[name] = target
 	p.reload(t)
+
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -192,7 +208,7 @@ func (p *prometheusServer) reload(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		t.Fatalf("reload: %s", res.Status)
+		t.Fatalf("reload of the configuration: got %s, want status 200", res.Status)
 	}
 }
 
@@ -221,6 +237,7 @@ func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]
 	if err != nil {
 		return nil, err
 	}
+
 	var answer struct {
 		Data struct {
 			Alerts []struct {
@@ -232,10 +249,12 @@ func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, err
 	}
+
 	firing := map[string]string{}
-	for _, a := range answer.Data.Alerts {
-		if instance, ok := a.Labels["instance"]; a.State == "firing" && (!ok || instance == name) {
-			firing[a.Labels["alertname"]] = a.Annotations["summary"]
+	for _, alert := range answer.Data.Alerts {
+		instance, hasInstance := alert.Labels["instance"]
+		if alert.State == "firing" && (!hasInstance || instance == name) {
+			firing[alert.Labels["alertname"]] = alert.Annotations["summary"]
 		}
 	}
 	return firing, nil
@@ -248,43 +267,54 @@ func (p *prometheusServer) waitForAlerts(t *testing.T, name string, cause func()
 	began := time.Now()
 	missing := slices.Clone(alerts)
 	var firing map[string]string
-	err := eventually(t.Context(), func(ctx context.Context) (err error) {
+	err := eventually(t.Context(), func(ctx context.Context) error {
 		if cause != nil {
 			cause()
 		}
-		if firing, err = p.firing(ctx, name); err != nil {
+		var err error
+		firing, err = p.firing(ctx, name)
+		if err != nil {
 			return err
 		}
-		missing = slices.DeleteFunc(missing, func(a string) bool {
-			summary, fires := firing[a]
+
+		// The alerts need not fire at the same time: one that has fired is no longer waited for.
+		missing = slices.DeleteFunc(missing, func(alert string) bool {
+			summary, fires := firing[alert]
 			if fires {
-				t.Logf("%s after %v: %s", a, time.Since(began).Round(100*time.Millisecond), summary)
+				t.Logf("%s after %v: %s", alert, time.Since(began).Round(100*time.Millisecond), summary)
 				p.mu.Lock()
-				p.fired[a] = true
+				p.fired[alert] = true
 				p.mu.Unlock()
 			}
 			return fires
 		})
 		if len(missing) > 0 {
-			return fmt.Errorf("%s do not fire", strings.Join(missing, ", "))
+			return fmt.Errorf("%s have not fired", strings.Join(missing, ", "))
 		}
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("%v; those that do: %v", err, slices.Sorted(maps.Keys(firing)))
+		t.Fatalf("firing alerts: got %v, want %v: %v", slices.Sorted(maps.Keys(firing)), alerts, err)
 	}
 }
 
-// query returns the value of an expression, or false if there is none.
+// query returns the value of an expression, or false if there is none, also because Prometheus does
+// not answer.
 func (p *prometheusServer) query(ctx context.Context, expr string) (value string, ok bool) {
 	body, err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(expr))
+	if err != nil {
+		return "", false
+	}
+
 	var answer struct {
 		Data struct {
 			Result []struct{ Value [2]any }
 		}
 	}
-	if err != nil || json.Unmarshal(body, &answer) != nil || len(answer.Data.Result) == 0 {
+	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Data.Result) == 0 {
 		return "", false
 	}
+
+	// A value is the pair of a time and a text.
 	return fmt.Sprint(answer.Data.Result[0].Value[1]), true
 }

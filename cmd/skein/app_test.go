@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -51,13 +50,21 @@ func startService(t *testing.T, dir string, logger *slog.Logger, options ...func
 		t.Fatal(err)
 	}
 
+	// Run it until stop is called, and return when it is ready.
 	ctx, cancel := context.WithCancel(t.Context())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- app.Run(ctx, listener, func() error { close(ready); return nil }) }()
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- app.Run(ctx, listener, func() error {
+			close(ready)
+			return nil
+		})
+	}()
 	select {
 	case <-ready:
 	case err := <-ended:
-		t.Fatal(err)
+		cancel()
+		t.Fatalf("the service ended with %v before it was ready", err)
 	}
 
 	api = (&command.ClientFlags{Server: listener.Addr().String()}).Client()
@@ -65,10 +72,12 @@ func startService(t *testing.T, dir string, logger *slog.Logger, options ...func
 		t.Helper()
 		cancel()
 		if err := <-ended; err != nil {
-			t.Error(err)
+			t.Errorf("Run: got error %v, want none", err)
 		}
+
+		// The service needs a context that has not ended to close its stores.
 		if err := app.Close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
+			t.Errorf("Close: got error %v, want none", err)
 		}
 		api.HTTP.CloseIdleConnections()
 	}
@@ -118,6 +127,7 @@ func getStatus(ctx context.Context, api *command.Client) (*skeinv1.GetStatusResp
 func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
 	// Goroutines that libraries start once for a process are running already, and are ignored.
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+
 	dir := t.TempDir()
 	logger := slog.New(slog.DiscardHandler)
 	api, stop := startService(t, dir, logger)
@@ -126,9 +136,12 @@ func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
 
 	api, stop = startService(t, dir, logger)
 	defer stop()
-
-	if follows, err := isFollowing(t.Context(), api, "ann", "bob", position); err != nil || !follows {
-		t.Errorf("after a restart, ann follows bob: %v, %v, expected true", follows, err)
+	follows, err := isFollowing(t.Context(), api, "ann", "bob", position)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !follows {
+		t.Errorf("ann follows bob after a restart: got %v, want true", follows)
 	}
 }
 
@@ -175,11 +188,14 @@ func TestFailedProjectionDoesNotStopTheService(t *testing.T) {
 	}
 
 	projection := status.GetProjections()[0]
-	if projection.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_FAILED || !strings.Contains(projection.GetError(), "another log") {
-		t.Errorf("got the status %v, expected FAILED because of another log", projection)
+	if got, want := projection.GetState(), skeinv1.ProjectionState_PROJECTION_STATE_FAILED; got != want {
+		t.Errorf("state of %s: got %v, want %v", projection.GetName(), got, want)
 	}
-	if !strings.Contains(log.String(), "level=ERROR") {
-		t.Errorf("the service logged no error:\n%s", log.String())
+	if got, want := projection.GetError(), "another log"; !strings.Contains(got, want) {
+		t.Errorf("error of %s: got %q, want %q in it", projection.GetName(), got, want)
+	}
+	if text, want := log.String(), "level=ERROR"; !strings.Contains(text, want) {
+		t.Errorf("log of the service: got\n%s\nwant %q in it", text, want)
 	}
 }
 
@@ -201,21 +217,27 @@ type liveFact struct {
 
 // followedSince reports whether the pair follows, and since when. Imported history counts only if
 // there is no live unfollow.
-func (f pairFacts) followedSince() (events.Micros, bool) {
-	began, ended := events.Micros(-1), false
+func (f pairFacts) followedSince() (since events.Micros, follows bool) {
+	const none = events.Micros(-1)
+
+	// A repeated live follow does not change the time of the first one.
+	liveSince := none
+	wasUnfollowed := false
 	for _, fact := range f.liveFacts {
 		switch {
 		case !fact.isFollow:
-			began, ended = -1, true
-		case began < 0:
-			began = fact.publishedAt
+			liveSince = none
+			wasUnfollowed = true
+		case liveSince == none:
+			liveSince = fact.publishedAt
 		}
 	}
+
 	switch {
-	case !ended && f.importedAt > 0:
+	case !wasUnfollowed && f.importedAt > 0:
 		return f.importedAt, true
-	case began >= 0:
-		return began, true
+	case liveSince != none:
+		return liveSince, true
 	}
 	return 0, false
 }
@@ -230,7 +252,7 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 	api, stop := startService(t, dir, slog.New(slog.DiscardHandler))
 	defer stop()
 
-	// With so few users, most pairs have imported and live facts.
+	// With so few users, most pairs that have live facts also have imported ones.
 	const users, pieces = 40, 6
 	want := map[[2]string]pairFacts{}
 	var files []string
@@ -239,12 +261,14 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 		var text strings.Builder
 		text.WriteString("follower,user,time\n")
 		for range 300 {
-			a, b := randomUsers(rng, users)
+			follower, followee := randomUsers(rng, users)
 			importTime := 1_500_000_000 + rng.IntN(1_000_000)
-			fmt.Fprintf(&text, "%s,%s,%d\n", a, b, importTime)
-			facts := want[[2]string{a, b}]
+			fmt.Fprintf(&text, "%s,%s,%d\n", follower, followee, importTime)
+
+			pair := [2]string{follower, followee}
+			facts := want[pair]
 			facts.importedAt = max(facts.importedAt, events.Micros(importTime)*1_000_000)
-			want[[2]string{a, b}] = facts
+			want[pair] = facts
 		}
 		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
@@ -252,22 +276,21 @@ func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 		files = append(files, path)
 	}
 
-	// Each piece is imported twice, in two different orders.
+	// Import each piece twice, in two different orders, with live facts after each import.
 	order := append(rng.Perm(pieces), rng.Perm(pieces)...)
+	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
 	for _, i := range order {
-		if _, err := importer.Run(t.Context(), importer.Options{
+		_, err := importer.Run(t.Context(), importer.Options{
 			Kind: importer.Follows, Path: files[i],
-			PublishOptions: importer.PublishOptions{
-				LogID: "log",
-				Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-					res, err := api.Events().Publish(ctx, connect.NewRequest(req))
-					if err != nil {
-						return nil, err
-					}
-					return res.Msg, nil
-				},
-			},
-		}); err != nil {
+			PublishOptions: importer.PublishOptions{LogID: "log", Publish: publish},
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		publishLiveFacts(t, api, rng, users, want)
@@ -291,19 +314,20 @@ func randomUsers(rng *rand.Rand, users int) (a, b string) {
 func publishLiveFacts(t *testing.T, api *command.Client, rng *rand.Rand, users int, want map[[2]string]pairFacts) {
 	t.Helper()
 	for range 30 {
-		a, b := randomUsers(rng, users)
-		fact := liveFact{isFollow: rng.IntN(2) == 0}
-		ev := userFollowed(a, b)
-		if !fact.isFollow {
-			ev = userUnfollowed(a, b)
+		follower, followee := randomUsers(rng, users)
+		isFollow := rng.IntN(2) == 0
+		ev := userFollowed(follower, followee)
+		if !isFollow {
+			ev = userUnfollowed(follower, followee)
 		}
 
-		before := time.Now()
+		publishedAt := events.Micros(time.Now().UnixMicro())
 		mustPublish(t, api, ev)
-		facts := want[[2]string{a, b}]
-		fact.publishedAt = events.Micros(before.UnixMicro())
-		facts.liveFacts = append(facts.liveFacts, fact)
-		want[[2]string{a, b}] = facts
+
+		pair := [2]string{follower, followee}
+		facts := want[pair]
+		facts.liveFacts = append(facts.liveFacts, liveFact{isFollow: isFollow, publishedAt: publishedAt})
+		want[pair] = facts
 	}
 }
 
@@ -318,9 +342,13 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 
 	// Compute the expected list, newest first.
 	var expected []entry
-	for pair := range maps.Keys(want) {
-		if since, ok := want[pair].followedSince(); ok && pair[0] == user {
-			expected = append(expected, entry{pair[1], since})
+	for pair, facts := range want {
+		follower, followee := pair[0], pair[1]
+		if follower != user {
+			continue
+		}
+		if since, follows := facts.followedSince(); follows {
+			expected = append(expected, entry{followee, since})
 		}
 	}
 	slices.SortFunc(expected, func(a, b entry) int {
@@ -336,16 +364,17 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 
 	// Replace each time that is within a second of the expected one by the expected one.
 	var got []entry
-	for _, e := range res.Msg.GetEntries() {
-		since := events.Micros(e.GetFollowTime().AsTime().UnixMicro())
-		for _, w := range expected {
-			if d := since - w.since; w.user == e.GetUserId() && d >= 0 && d < 1_000_000 {
-				since = w.since
+	for _, listed := range res.Msg.GetEntries() {
+		since := events.Micros(listed.GetFollowTime().AsTime().UnixMicro())
+		for _, e := range expected {
+			later := since - e.since
+			if e.user == listed.GetUserId() && later >= 0 && later < 1_000_000 {
+				since = e.since
 			}
 		}
-		got = append(got, entry{e.GetUserId(), since})
+		got = append(got, entry{listed.GetUserId(), since})
 	}
 	if diff := gocmp.Diff(expected, got, gocmp.AllowUnexported(entry{})); diff != "" {
-		t.Errorf("following of %s (-want +got):\n%s", user, diff)
+		t.Errorf("ListFollowing of %s (-want +got):\n%s", user, diff)
 	}
 }

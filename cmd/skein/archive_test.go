@@ -25,8 +25,10 @@ type warningHandler struct {
 	onWarning func()
 }
 
+// Enabled is part of [slog.Handler].
 func (w *warningHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
+// Handle is part of [slog.Handler].
 func (w *warningHandler) Handle(context.Context, slog.Record) error {
 	w.onWarning()
 	return nil
@@ -38,12 +40,13 @@ func (w *warningHandler) Handle(context.Context, slog.Record) error {
 func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	t.Parallel()
 	ns := startNATS(t)
-	at := ns.ClientURL()
-	publishTo(t, at, "bob", "cid")
+	natsURL := ns.ClientURL()
+	publishTo(t, natsURL, "bob", "cid")
 	dir := t.TempDir()
-	archiveFrom(t, dir, eventlog.Config{URL: at})
+	archiveFrom(t, dir, eventlog.Config{URL: natsURL})
 
-	log, err := eventlog.Open(t.Context(), eventlog.Config{URL: at, Logger: slog.New(slog.DiscardHandler)})
+	// While the log answers, the check finds that the log continues its archive.
+	log, err := eventlog.Open(t.Context(), eventlog.Config{URL: natsURL, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +61,8 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.SetArchive(logArchive)
-
 	if err := service.CheckArchiveEnd(t.Context(), log, logArchive, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("CheckArchiveEnd with the archived log: got error %v, want none", err)
 	}
 
 	// Stop the log. The check must wait and log a warning.
@@ -68,33 +70,35 @@ func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	ns.WaitForShutdown()
 	checkEnded := make(chan error, 1)
 	warned := make(chan struct{})
-	go func() {
-		checkEnded <- service.CheckArchiveEnd(t.Context(), log, logArchive, slog.New(&warningHandler{Handler: slog.DiscardHandler, onWarning: func() { close(warned) }}))
-	}()
+	logger := slog.New(&warningHandler{Handler: slog.DiscardHandler, onWarning: func() { close(warned) }})
+	go func() { checkEnded <- service.CheckArchiveEnd(t.Context(), log, logArchive, logger) }()
 	select {
 	case <-warned:
 	case err := <-checkEnded:
-		t.Fatalf("the check ended with %v while the log did not answer", err)
+		t.Fatalf("CheckArchiveEnd without a log: got error %v, want it to wait", err)
 	}
 
 	// Start another log on the same port. The check must end with an error.
-	u, err := url.Parse(at)
+	parsedURL, err := url.Parse(natsURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := strconv.Atoi(u.Port())
+	port, err := strconv.Atoi(parsedURL.Port())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := natsserver.NewServer(&natsserver.Options{
+	otherServer, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Start()
-	t.Cleanup(func() { other.Shutdown(); other.WaitForShutdown() })
+	otherServer.Start()
+	t.Cleanup(func() {
+		otherServer.Shutdown()
+		otherServer.WaitForShutdown()
+	})
 	if err := <-checkEnded; !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
-		t.Errorf("with another log: got %v, expected ErrNoLog or ErrLogShorter", err)
+		t.Errorf("CheckArchiveEnd with another log: got error %v, want ErrNoLog or ErrLogShorter", err)
 	}
 }

@@ -30,14 +30,18 @@ import (
 // that the program accepts. The tests of the gateway check how each attack is answered.
 func TestAttacksFitIntoMemory(t *testing.T) {
 	t.Parallel()
-	const memory = minMemory
+	const maxResident = minMemory / 10 * 11
 	s := startServer(t.Context(), t, "--memory", "256MiB", "--log-level", "error")
-	facts := `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}` + "\n"
-	for i := range 1000 { // a page of these followers is 130 kB long
-		facts += fmt.Sprintf(`{"userFollowed":{"userId":"%s%d","targetUserId":"bob"}}`+"\n", strings.Repeat("x", 120), i)
-	}
 
-	mustSkein(t, s, "skein", facts, "publish", "--visible")
+	// The long ids make a page of bob's followers 130 kB long.
+	follows := `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}` + "\n"
+	for i := range 1000 {
+		follows += fmt.Sprintf(`{"userFollowed":{"userId":"%s%d","targetUserId":"bob"}}`+"\n", strings.Repeat("x", 120), i)
+	}
+	mustSkein(t, s, "skein", follows, "publish", "--visible")
+
+	// The attacker keeps connections open until the end of the whole test, so that the attacks add
+	// up.
 	a := &attacker{t: t, addr: s.addr}
 	attacks := []struct {
 		name string
@@ -51,11 +55,11 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 		{"connections that send half a request", a.sendHalfRequests},
 		{"answers that are not read", a.leaveAnswersUnread},
 		{"long heads", a.sendLongHeads},
-		{"HTTP/2: streams of health", a.openHealthStreams},
-		{"HTTP/2: streams of feeds, and pins for them", func(ctx context.Context) { a.openFeedStreams(ctx, 2000) }},
-		{"HTTP/2: long answers that are not read", a.keepWindowsClosed},
-		{"HTTP/2: calls that are cancelled at once", a.resetStreams},
-		{"HTTP/2: a head without an end", a.sendContinuations},
+		{"streams of health over HTTP2", a.openHealthStreams},
+		{"streams of feeds over HTTP2, and pins for them", func(ctx context.Context) { a.openFeedStreams(ctx, 2000) }},
+		{"long answers that are not read over HTTP2", a.keepWindowsClosed},
+		{"calls over HTTP2 that are canceled at once", a.resetStreams},
+		{"a head over HTTP2 without an end", a.sendContinuations},
 	}
 
 	if testing.Short() {
@@ -63,20 +67,24 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 	}
 
 	for _, attack := range attacks {
-		s.resetPeakMemory(t)
-		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-		attack.run(ctx)
-		cancel()
+		t.Run(attack.name, func(t *testing.T) {
+			s.resetPeakMemory(t)
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+			attack.run(ctx)
+			cancel()
 
-		if peak := s.residentBytes(t, "VmHWM"); peak > memory/10*11 {
-			t.Errorf("%s: %d MiB were resident", attack.name, peak>>20)
-		}
-		t.Logf("%s: at most %d MiB were resident", attack.name, s.residentBytes(t, "VmHWM")>>20)
+			peak := s.residentBytes(t, "VmHWM")
+			t.Logf("at most %d MiB were resident", peak>>20)
+			if peak > maxResident {
+				t.Errorf("peak of resident memory: got %d MiB, want at most %d MiB", peak>>20, int64(maxResident)>>20)
+			}
 
-		// The service may refuse calls as overloaded until it has finished the calls of the attack.
-		if got := s.queryUntilAdmitted(t, "query", "check", "ann", "bob"); !strings.Contains(got, "explicit") {
-			t.Errorf("after %s: got the answer %s, expected explicit", attack.name, got)
-		}
+			// The service may refuse calls as overloaded until it has finished the calls of the
+			// attack.
+			if got, want := s.queryUntilAdmitted(t, "query", "check", "ann", "bob"), "explicit"; !strings.Contains(got, want) {
+				t.Errorf("query after the attack: got %q, want %q in it", got, want)
+			}
+		})
 	}
 }
 
@@ -112,12 +120,16 @@ func (a *attacker) post(ctx context.Context, procedure, encoding string, body []
 	if encoding != "" {
 		req.Header.Set("Content-Encoding", encoding)
 	}
-	if res, err := http.DefaultClient.Do(req); err == nil {
-		_, _ = io.Copy(io.Discard, res.Body)
-		res.Body.Close()
+
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return
 	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
 }
 
+// gzipBytes compresses a body.
 func gzipBytes(body []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -155,12 +167,15 @@ func (a *attacker) sendWideWindows(ctx context.Context) {
 
 // sendLargeBodies sends lists of users of almost 4 MB.
 func (a *attacker) sendLargeBodies(ctx context.Context) {
+	// 0x0a 0x01 is field 1 with a string of one byte.
 	body := bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 3_800_000/3)
 	runConcurrently(60, 2, func() { a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "", body) })
 }
 
 // sendLargePublishes sends publishes of events that have long ids and no kind.
 func (a *attacker) sendLargePublishes(ctx context.Context) {
+	// 0x0a is field 1, which is the id in an event, and the list of events in a request. 0x80 0x08
+	// is the length 1024.
 	event := append([]byte{0x0a, 0x80, 0x08}, bytes.Repeat([]byte{'x'}, 1024)...)
 	event = append(binary.AppendUvarint([]byte{0x0a}, uint64(len(event))), event...)
 	body := bytes.Repeat(event, 700)
@@ -179,19 +194,21 @@ func (a *attacker) dial(ctx context.Context) net.Conn {
 	return conn
 }
 
-// sendHalfRequests opens connections that send the head of a large request and then nothing.
+// sendHalfRequests opens connections that send the head and the first byte of a large request, and
+// then nothing.
 func (a *attacker) sendHalfRequests(ctx context.Context) {
+	const head = "POST " + connectv1.GraphServiceCheckFollowsProcedure +
+		" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: 4000000\r\n\r\n"
 	for range 2000 {
 		if conn := a.dial(ctx); conn != nil {
-			_, _ = io.WriteString(conn, "POST "+connectv1.GraphServiceCheckFollowsProcedure+
-				" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: 4000000\r\n\r\nx")
+			_, _ = io.WriteString(conn, head+"x")
 		}
 	}
 }
 
 // leaveAnswersUnread sends requests without reading the answers.
 func (a *attacker) leaveAnswersUnread(ctx context.Context) {
-	call := "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	requests := strings.Repeat("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n", 100)
 	for range 200 {
 		conn := a.dial(ctx)
 		if conn == nil {
@@ -200,8 +217,10 @@ func (a *attacker) leaveAnswersUnread(ctx context.Context) {
 
 		// Write until the server takes no more, or closes the connection.
 		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-		for err := error(nil); err == nil; {
-			_, err = io.WriteString(conn, strings.Repeat(call, 100))
+		for {
+			if _, err := io.WriteString(conn, requests); err != nil {
+				break
+			}
 		}
 	}
 }
@@ -209,53 +228,78 @@ func (a *attacker) leaveAnswersUnread(ctx context.Context) {
 // sendLongHeads sends requests with 8 MiB of headers.
 func (a *attacker) sendLongHeads(ctx context.Context) {
 	runConcurrently(50, 2, func() {
-		if conn := a.dial(ctx); conn != nil {
-			_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
-			for n := 0; err == nil && n < 8<<20; n += 64 << 10 {
-				_, err = fmt.Fprintf(conn, "X-%d: %s\r\n", n, strings.Repeat("x", 64<<10))
-			}
-			conn.Close()
+		conn := a.dial(ctx)
+		if conn == nil {
+			return
+		}
+		defer conn.Close()
+
+		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+		for sent := 0; err == nil && sent < 8<<20; sent += 64 << 10 {
+			_, err = fmt.Fprintf(conn, "X-%d: %s\r\n", sent, strings.Repeat("x", 64<<10))
 		}
 	})
 }
 
 // dialHTTP2 opens a connection on which the attacker writes HTTP/2 frames. It discards everything
-// that the server sends.
+// that the server sends. It returns nil if the server refuses the connection.
 func (a *attacker) dialHTTP2(ctx context.Context, settings ...http2.Setting) *http2.Framer {
 	conn := a.dial(ctx)
 	if conn == nil {
 		return nil
 	}
-	f := http2.NewFramer(conn, nil)
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil || f.WriteSettings(settings...) != nil {
+
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return nil
 	}
-	go func() { _, _ = io.Copy(io.Discard, conn) }() // until the connection is closed
-	return f
+	framer := http2.NewFramer(conn, nil)
+	if err := framer.WriteSettings(settings...); err != nil {
+		return nil
+	}
+
+	// This goroutine ends when the connection is closed at the end of the test.
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	return framer
 }
 
-// encodeHTTP2Head encodes the headers of a request.
+// writeHTTP2Request writes a whole request on a stream of its own.
+func writeHTTP2Request(framer *http2.Framer, stream uint32, head, body []byte) error {
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}); err != nil {
+		return err
+	}
+	return framer.WriteData(stream, true, body)
+}
+
+// writeHTTP2Requests writes the same request on 240 streams, or on fewer if the server ends the
+// connection. Each stream needs an odd number that is greater than the one before.
+func writeHTTP2Requests(framer *http2.Framer, head, body []byte) {
+	for i := range uint32(240) {
+		if err := writeHTTP2Request(framer, 2*i+1, head, body); err != nil {
+			return
+		}
+	}
+}
+
+// encodeHTTP2Head encodes the headers of a request. They are sensitive, so that they do not enter
+// the table of the connection, and the same bytes can be sent on any connection.
 func encodeHTTP2Head(procedure, contentType string) []byte {
-	var b bytes.Buffer
-	e := hpack.NewEncoder(&b)
-	for _, h := range [][2]string{
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, header := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", procedure}, {"content-type", contentType}, {"te", "trailers"},
 	} {
-		_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true})
+		_ = encoder.WriteField(hpack.HeaderField{Name: header[0], Value: header[1], Sensitive: true})
 	}
-	return b.Bytes()
+	return block.Bytes()
 }
 
 // openHealthStreams opens streams that watch the health of the service.
 func (a *attacker) openHealthStreams(ctx context.Context) {
 	head := encodeHTTP2Head("/grpc.health.v1.Health/Watch", "application/grpc")
+	emptyMessage := make([]byte, 5)
 	for range 18 {
-		f := a.dialHTTP2(ctx)
-		for stream := uint32(1); f != nil && stream < 2*240; stream += 2 {
-			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) != nil ||
-				f.WriteData(stream, true, make([]byte, 5)) != nil {
-				break
-			}
+		if framer := a.dialHTTP2(ctx); framer != nil {
+			writeHTTP2Requests(framer, head, emptyMessage)
 		}
 	}
 }
@@ -276,6 +320,8 @@ func (a *attacker) openFeedStreams(ctx context.Context, streams int) {
 	a.openStreams(ctx, connectv1.FeedServiceWatchFeedProcedure, streams, func(i int) proto.Message {
 		return &skeinv1.WatchFeedRequest{ReaderId: fmt.Sprint("reader", i)}
 	})
+
+	// Wait until every stream is either open or refused, so that the pins reach all open ones.
 	// Either budget refuses the streams beyond the limit.
 	admitted := fmt.Sprint(maxFeedWatchStreams(minMemory))
 	a.waitForMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
@@ -299,23 +345,31 @@ func (a *attacker) openStreams(ctx context.Context, procedure string, streams in
 	const perConnection = 240
 	head := encodeHTTP2Head(procedure, "application/connect+proto")
 	for first := 0; first < streams; first += perConnection {
-		f := a.dialHTTP2(ctx)
-		if f == nil || f.WriteWindowUpdate(0, 1<<30) != nil {
-			a.t.Error("a connection is refused")
+		framer := a.dialHTTP2(ctx)
+		if framer == nil {
+			a.t.Errorf("connection for the streams from %d on: got it refused, want it open", first)
 			return
 		}
+
+		// The client never reports what it has read. Without a large window, the answers on all
+		// streams of a connection would soon wait for each other.
+		if err := framer.WriteWindowUpdate(0, 1<<30); err != nil {
+			a.t.Error(err)
+			return
+		}
+
 		for i := first; i < min(first+perConnection, streams); i++ {
 			request, err := proto.Marshal(requestOf(i))
 			if err != nil {
 				a.t.Error(err)
 				return
 			}
+
+			// A message of the Connect protocol begins with a byte of flags and its length in four
+			// bytes. These requests are shorter than 256 bytes.
+			message := append([]byte{0, 0, 0, 0, byte(len(request))}, request...)
 			stream := uint32(2*(i-first) + 1)
-			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
-			if err == nil {
-				err = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(request))}, request...))
-			}
-			if err != nil {
+			if err := writeHTTP2Request(framer, stream, head, message); err != nil {
 				a.t.Error(err)
 				return
 			}
@@ -342,13 +396,10 @@ func (a *attacker) keepWindowsClosed(ctx context.Context) {
 		a.t.Error(err)
 		return
 	}
+	closedWindow := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
 	for range 20 {
-		f := a.dialHTTP2(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-		for stream := uint32(1); f != nil && stream < 2*240; stream += 2 {
-			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) != nil ||
-				f.WriteData(stream, true, body) != nil {
-				break
-			}
+		if framer := a.dialHTTP2(ctx, closedWindow); framer != nil {
+			writeHTTP2Requests(framer, head, body)
 		}
 	}
 	a.waitUntilIdle(ctx)
@@ -362,13 +413,17 @@ func (a *attacker) waitUntilIdle(ctx context.Context) {
 
 // waitForMetric waits until the metrics of the service have a line.
 func (a *attacker) waitForMetric(ctx context.Context, line string) {
-	if err := eventually(ctx, func(ctx context.Context) error {
+	err := eventually(ctx, func(ctx context.Context) error {
 		_, text, err := httpGet(ctx, http.DefaultClient, "http://"+a.addr+"/metrics")
-		if err == nil && !strings.Contains(text, "\n"+line+"\n") {
-			err = fmt.Errorf("the metrics do not have %s", line)
+		if err != nil {
+			return err
 		}
-		return err
-	}); err != nil {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			return fmt.Errorf("the metrics do not have %s", line)
+		}
+		return nil
+	})
+	if err != nil {
 		a.t.Error(err)
 	}
 }
@@ -377,11 +432,19 @@ func (a *attacker) waitForMetric(ctx context.Context, line string) {
 func (a *attacker) resetStreams(ctx context.Context) {
 	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	runConcurrently(4, 1, func() {
-		f := a.dialHTTP2(ctx)
-		for i := uint32(0); f != nil && i < 10_000; i++ {
-			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: head, EndHeaders: true}) != nil ||
-				f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
-				return // the server has ended the connection
+		framer := a.dialHTTP2(ctx)
+		if framer == nil {
+			return
+		}
+
+		// An error means that the server has ended the connection.
+		for i := range uint32(10_000) {
+			stream := 2*i + 1
+			if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}); err != nil {
+				return
+			}
+			if err := framer.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
+				return
 			}
 		}
 	})
@@ -390,19 +453,25 @@ func (a *attacker) resetStreams(ctx context.Context) {
 // sendContinuations sends a head of 64 MiB in frames of 8 KiB, which never ends.
 func (a *attacker) sendContinuations(ctx context.Context) {
 	head := encodeHTTP2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
-	var more bytes.Buffer
-	e := hpack.NewEncoder(&more)
-	for more.Len() < 8<<10 {
-		_ = e.WriteField(hpack.HeaderField{Name: "x-long", Value: strings.Repeat("x", 1000), Sensitive: true})
+	var moreHeaders bytes.Buffer
+	encoder := hpack.NewEncoder(&moreHeaders)
+	for moreHeaders.Len() < 8<<10 {
+		_ = encoder.WriteField(hpack.HeaderField{Name: "x-long", Value: strings.Repeat("x", 1000), Sensitive: true})
 	}
+
 	runConcurrently(8, 1, func() {
-		f := a.dialHTTP2(ctx)
-		if f == nil || f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head}) != nil {
+		framer := a.dialHTTP2(ctx)
+		if framer == nil {
 			return
 		}
-		for range 64 << 20 / more.Len() {
-			if f.WriteContinuation(1, false, more.Bytes()) != nil {
-				return // the server has ended the connection
+
+		// An error means that the server has ended the connection.
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head}); err != nil {
+			return
+		}
+		for range 64 << 20 / moreHeaders.Len() {
+			if err := framer.WriteContinuation(1, false, moreHeaders.Bytes()); err != nil {
+				return
 			}
 		}
 	})
@@ -417,13 +486,16 @@ func (s *serverProcess) residentBytes(t *testing.T, name string) int64 {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == name+":" {
-			kib, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib << 10
+		// A line of memory has a name, a number and the unit kB, which is 1024 bytes.
+		fields := strings.Fields(line)
+		if len(fields) != 3 || fields[0] != name+":" {
+			continue
 		}
+		kib, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kib << 10
 	}
 	t.Fatalf("no %s in\n%s", name, text)
 	return 0
@@ -433,13 +505,14 @@ func (s *serverProcess) residentBytes(t *testing.T, name string) int64 {
 func (s *serverProcess) queryUntilAdmitted(t *testing.T, args ...string) (out string) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) (err error) {
-		if out, err = runProgramWithTimeout(ctx, s, "skein", "", args...); err != nil && !strings.Contains(out, "OVERLOADED") {
-			t.Fatalf("%v\n%s", err, out)
+		out, err = runProgramWithTimeout(ctx, s, "skein", "", args...)
+		if err != nil && !strings.Contains(out, "OVERLOADED") {
+			t.Fatalf("skein %v: got error %v, want success or OVERLOADED; output:\n%s", args, err, out)
 		}
 		return err
 	})
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("skein %v: got error %v, want success; output:\n%s", args, err, out)
 	}
 	return out
 }
@@ -447,6 +520,8 @@ func (s *serverProcess) queryUntilAdmitted(t *testing.T, args ...string) (out st
 // resetPeakMemory sets VmHWM to what is resident now.
 func (s *serverProcess) resetPeakMemory(t *testing.T) {
 	t.Helper()
+
+	// Linux resets the peak when 5 is written to this file.
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ const (
 // diskLoss is what one lost disk cost.
 type diskLoss struct {
 	ackedCount, lostCount int
+
 	// window is the time from the first lost event to the loss of the disk: the RPO. restoreTime
 	// and startTime together are the RTO.
 	window, restoreTime, startTime time.Duration
@@ -43,22 +44,28 @@ func TestBackupRestoresServiceUnderTraffic(t *testing.T) {
 	for _, every := range []time.Duration{2 * time.Second, 10 * time.Second} {
 		t.Run(fmt.Sprint("embedded, --archive-every ", every), func(t *testing.T) {
 			backup := t.TempDir()
-			archive, target := filepath.Join(backup, "log"), filepath.Join(backup, "stores")
-			loseDisks(t, 4*every, []string{"--archive", archive, "--archive-every", every.String(), "--snapshots", target, "--snapshot-every", "5s"},
-				func(s *serverProcess) {
-					data := s.dataDir()
-					mustSkein(t, s, "skein", "", "replay", "archive", "restore", "--archive", archive, "--data", data)
-					restoreSnapshots(t, s, target, "--archive", archive)
-				})
+			archive := filepath.Join(backup, "log")
+			target := filepath.Join(backup, "stores")
+			flags := []string{"--archive", archive, "--archive-every", every.String(), "--snapshots", target, "--snapshot-every", "5s"}
+
+			// The log is on the lost disk, so it is restored first. Snapshots must not be ahead of
+			// it.
+			loseDisks(t, 4*every, flags, func(s *serverProcess) {
+				mustSkein(t, s, "skein", "", "replay", "archive", "restore", "--archive", archive, "--data", s.dataDir())
+				restoreSnapshots(t, s, target, "--archive", archive)
+			})
 		})
 	}
+
 	t.Run("three NATS servers", func(t *testing.T) {
-		c := startNATSCluster(t)
+		cluster := startNATSCluster(t)
 		target := filepath.Join(t.TempDir(), "stores")
-		worst := loseDisks(t, 12*time.Second, []string{"--nats", c.urls(), "--snapshots", target, "--snapshot-every", "5s"},
-			func(s *serverProcess) { restoreSnapshots(t, s, target) })
+		flags := []string{"--nats", cluster.urls(), "--snapshots", target, "--snapshot-every", "5s"}
+
+		// The log is not on the lost disk, so no fact may be lost.
+		worst := loseDisks(t, 12*time.Second, flags, func(s *serverProcess) { restoreSnapshots(t, s, target) })
 		if worst.lostCount > 0 {
-			t.Errorf("%d facts are lost that a cluster has acknowledged", worst.lostCount)
+			t.Errorf("lost facts that a cluster has acknowledged: got %d, want 0", worst.lostCount)
 		}
 	})
 }
@@ -73,31 +80,41 @@ func restoreSnapshots(t *testing.T, s *serverProcess, target string, more ...str
 // loseDisks removes the data directory of a service under traffic several times, each time after at
 // most maxUptime, and restores it. It returns the worst values of all losses.
 func loseDisks(t *testing.T, maxUptime time.Duration, flags []string, restore func(*serverProcess)) (worst diskLoss) {
+	t.Helper()
 	s := &serverProcess{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	client := skeinv1connect.NewEventServiceClient(http.DefaultClient, "http://"+s.addr)
 	publishBase(t, client)
+
+	// The uptimes are random, so that the disk is lost at any moment between two backups.
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	minUptime := maxUptime / 3
 	for round := range lossesPerDrill {
-		acked := publishUntilKilled(t, s, client, round, maxUptime/3+time.Duration(rng.Int64N(int64(maxUptime-maxUptime/3))))
-		began := time.Now()
+		uptime := minUptime + time.Duration(rng.Int64N(int64(maxUptime-minUptime)))
+		acked := publishUntilKilled(t, s, client, round, uptime)
+
+		lostAt := time.Now()
 		if err := os.RemoveAll(s.dataDir()); err != nil {
 			t.Fatal(err)
 		}
 		restore(s)
-		restored := time.Now()
+		restoredAt := time.Now()
 		if err := s.start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		loss := diskLoss{ackedCount: len(acked), restoreTime: restored.Sub(began), startTime: time.Since(restored)}
+
+		loss := diskLoss{ackedCount: len(acked), restoreTime: restoredAt.Sub(lostAt), startTime: time.Since(restoredAt)}
 		loss.countLost(t, s, round, acked)
 		t.Logf("round %d: %d facts acknowledged, %d lost, the first of them %.1f s before the disk; restored in %.1f s, ready %.1f s later",
 			round, loss.ackedCount, loss.lostCount, loss.window.Seconds(), loss.restoreTime.Seconds(), loss.startTime.Seconds())
-		worst.lostCount, worst.window = max(worst.lostCount, loss.lostCount), max(worst.window, loss.window)
-		worst.restoreTime, worst.startTime = max(worst.restoreTime, loss.restoreTime), max(worst.startTime, loss.startTime)
+		worst.lostCount = max(worst.lostCount, loss.lostCount)
+		worst.window = max(worst.window, loss.window)
+		worst.restoreTime = max(worst.restoreTime, loss.restoreTime)
+		worst.startTime = max(worst.startTime, loss.startTime)
 	}
+
 	t.Logf("worst of %d: RPO %.1f s (%d facts), RTO %.1f s", lossesPerDrill, worst.window.Seconds(), worst.lostCount,
 		(worst.restoreTime + worst.startTime).Seconds())
 	if err := s.stopGracefully(); err != nil {
@@ -109,12 +126,12 @@ func loseDisks(t *testing.T, maxUptime time.Duration, flags []string, restore fu
 // publishBase publishes the follows that are there before the drill.
 func publishBase(t *testing.T, client skeinv1connect.EventServiceClient) {
 	t.Helper()
-	var list []*skeinv1.Event
+	var follows []*skeinv1.Event
 	for i := range baseFollows {
-		list = append(list, userFollowed(fmt.Sprint("base", i%5000), fmt.Sprint("user", i/5000)))
+		follows = append(follows, userFollowed(fmt.Sprint("base", i%5000), fmt.Sprint("user", i/5000)))
 	}
-	for part := range slices.Chunk(list, 1000) {
-		if _, err := client.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: part})); err != nil {
+	for chunk := range slices.Chunk(follows, 1000) {
+		if _, err := client.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: chunk})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,7 +148,8 @@ type ackedFact struct {
 func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.EventServiceClient, round int, after time.Duration) (acked []ackedFact) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var mu sync.Mutex
+	defer cancel()
+	var mu sync.Mutex // for acked
 	var clients sync.WaitGroup
 	for c := range 4 {
 		clients.Go(func() {
@@ -149,6 +167,7 @@ func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.Ev
 			}
 		})
 	}
+
 	<-time.After(after)
 	s.kill()
 	cancel()
@@ -159,17 +178,23 @@ func publishUntilKilled(t *testing.T, s *serverProcess, client skeinv1connect.Ev
 // countLost counts the acknowledged follows that are missing after the restore.
 func (l *diskLoss) countLost(t *testing.T, s *serverProcess, round int, acked []ackedFact) {
 	t.Helper()
-	out := mustSkein(t, s, "skein", "", "query", "scan", fmt.Sprint("round", round))
-	present := map[string]bool{}
-	for _, line := range strings.Split(out, "\n") {
-		user, _, _ := strings.Cut(line, "\t")
-		present[user] = true
+	if len(acked) == 0 {
+		t.Fatalf("round %d: got no acknowledged follow, want some", round)
 	}
-	last := acked[len(acked)-1].ackedAt
-	for _, a := range acked {
-		if !present[a.follower] {
+	out := mustSkein(t, s, "skein", "", "query", "scan", fmt.Sprint("round", round))
+	isPresent := map[string]bool{}
+	for line := range strings.SplitSeq(out, "\n") {
+		follower, _, _ := strings.Cut(line, "\t")
+		isPresent[follower] = true
+	}
+
+	// Follows are acknowledged until the process is killed, so the last one gives the time of the
+	// loss.
+	lostAt := acked[len(acked)-1].ackedAt
+	for _, fact := range acked {
+		if !isPresent[fact.follower] {
 			l.lostCount++
-			l.window = max(l.window, last.Sub(a.ackedAt))
+			l.window = max(l.window, lostAt.Sub(fact.ackedAt))
 		}
 	}
 }

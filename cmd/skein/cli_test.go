@@ -16,30 +16,42 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// runCLI runs a command that needs no service, and returns all that it prints.
-func runCLI(args ...string) (code int, out string) { return runCLIWith(nil, args...) }
+// runCLI runs a command that needs no service, and returns its exit code and all that it prints.
+func runCLI(args ...string) (code int, output string) { return runCLIWith(nil, args...) }
 
 // runCLIWith does the same with a command line that has more commands than [cli].
-func runCLIWith(options []kong.Option, args ...string) (code int, out string) {
-	var text, errOut bytes.Buffer
-	code = run(args, &command.Streams{Out: &text, Err: &errOut}, options...)
-	return code, text.String() + errOut.String()
+func runCLIWith(options []kong.Option, args ...string) (code int, output string) {
+	var stdout, stderr bytes.Buffer
+	code = run(args, &command.Streams{Out: &stdout, Err: &stderr}, options...)
+	return code, stdout.String() + stderr.String()
 }
 
 // TestHelpCommandEqualsHelpFlag demands that `help COMMAND` prints the same as `COMMAND --help`,
 // and that the flags of the command come before the flags of the connection.
 func TestHelpCommandEqualsHelpFlag(t *testing.T) {
-	for _, command := range [][]string{nil, {"serve"}, {"replay", "verify"}, {"query", "feed"}} {
-		code, asked := runCLI(append([]string{"help"}, command...)...)
-		_, flagged := runCLI(append(slices.Clone(command), "--help")...)
-		if code != exitOK || asked != flagged || !strings.Contains(asked, "Usage: skein") {
-			t.Errorf("help %v: exit code %d\n%s", command, code, asked)
-		}
+	for _, commandLine := range []string{"", "serve", "replay verify", "query feed"} {
+		t.Run("help "+commandLine, func(t *testing.T) {
+			words := strings.Fields(commandLine)
+			code, helpOutput := runCLI(append([]string{"help"}, words...)...)
+			if code != exitOK {
+				t.Errorf("exit code: got %d, want %d", code, exitOK)
+			}
+			if want := "Usage: skein"; !strings.Contains(helpOutput, want) {
+				t.Errorf("help: got\n%s\nwant %q in it", helpOutput, want)
+			}
+			_, flagOutput := runCLI(append(words, "--help")...)
+			if diff := cmp.Diff(flagOutput, helpOutput); diff != "" {
+				t.Errorf("help (-want as with --help +got):\n%s", diff)
+			}
+		})
 	}
+
 	_, page := runCLI("help", "query", "feed")
-	own, connection := strings.Index(page, "--hide-seen"), strings.Index(page, "Connection:")
-	if own < 0 || connection < own || strings.Index(page, "--tls-ca") < connection {
-		t.Errorf("the flags of the connection are in front:\n%s", page)
+	ownFlag := strings.Index(page, "--hide-seen")
+	connectionTitle := strings.Index(page, "Connection:")
+	connectionFlag := strings.Index(page, "--tls-ca")
+	if ownFlag < 0 || connectionTitle < ownFlag || connectionFlag < connectionTitle {
+		t.Errorf("help query feed: got\n%s\nwant --hide-seen, then the title Connection, then --tls-ca", page)
 	}
 }
 
@@ -49,22 +61,28 @@ func TestHelpFitsOnOneScreen(t *testing.T) {
 	_, page := runCLI("--help")
 	lines := strings.Split(strings.TrimSpace(page), "\n")
 	if len(lines) > 50 {
-		t.Errorf("expected at most 50 lines, got %d", len(lines))
+		t.Errorf("lines of help: got %d, want at most 50", len(lines))
 	}
-	var found []string
+
+	// Each of these beginnings must occur in one line, in this order.
+	want := []string{"Most used:", "  demo ", "  serve ", "Data in and out:", "  import ", "Administration:", "  replay ", "Other:", "Flags:"}
+	var got []string
 	for _, line := range lines {
-		for _, start := range []string{"Most used:", "  demo ", "  serve ", "Data in and out:", "  import ", "Administration:", "  replay ", "Other:", "Flags:"} {
-			if strings.HasPrefix(line, start) {
-				found = append(found, strings.TrimSpace(start))
+		for _, beginning := range want {
+			if strings.HasPrefix(line, beginning) {
+				got = append(got, beginning)
 			}
 		}
 	}
-	want := []string{"Most used:", "demo", "serve", "Data in and out:", "import", "Administration:", "replay", "Other:", "Flags:"}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("%s\n%s", diff, page)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("beginnings of lines (-want +got):\n%s\nof the page\n%s", diff, page)
 	}
-	if _, page := runCLI("replay", "--help"); !strings.Contains(page, "rebuild") || !strings.Contains(page, "erase") {
-		t.Errorf("replay --help does not list its commands:\n%s", page)
+
+	_, replayPage := runCLI("replay", "--help")
+	for _, want := range []string{"rebuild", "erase"} {
+		if !strings.Contains(replayPage, want) {
+			t.Errorf("replay --help: got\n%s\nwant the command %s in it", replayPage, want)
+		}
 	}
 }
 
@@ -77,7 +95,7 @@ func TestStartMessageNamesAddressAndConsole(t *testing.T) {
 		true:  "skein serves at " + url + ", the console at " + url + "/console/",
 	} {
 		if got := describeAddress(url, withConsole); got != want {
-			t.Errorf("expected %q, got %q", want, got)
+			t.Errorf("describeAddress with the console %v: got %q, want %q", withConsole, got, want)
 		}
 	}
 }
@@ -92,12 +110,16 @@ func TestNegativeFlagValueMayFollowASpace(t *testing.T) {
 		"completion words -- --limit -1":              "completion words -- --limit -1",
 		"status --json --watch":                       "status --json --watch",
 	} {
-		if got := strings.Join(normalizeArgs(strings.Fields(line)), " "); got != want {
-			t.Errorf("%s: %s, want %s", line, got, want)
-		}
+		t.Run(line, func(t *testing.T) {
+			if got := strings.Join(normalizeArgs(strings.Fields(line)), " "); got != want {
+				t.Errorf("normalizeArgs: got %q, want %q", got, want)
+			}
+		})
 	}
-	if code, text := runCLI("serve", "--check", "--data", t.TempDir(), "--followee-cap", "-1"); code == exitUsage {
-		t.Error(text)
+
+	// The parser must accept such a command line too.
+	if code, output := runCLI("serve", "--check", "--data", t.TempDir(), "--followee-cap", "-1"); code != exitOK {
+		t.Errorf("serve --check --followee-cap -1: got exit code %d, want %d; output:\n%s", code, exitOK, output)
 	}
 }
 
@@ -108,8 +130,8 @@ func TestEveryCommandHasItsParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lack := range missingParts(parser.Model, readExitCodesPage(t), readScripts(t)) {
-		t.Error(lack)
+	for _, missing := range missingParts(parser.Model, readExitCodesPage(t), readScripts(t)) {
+		t.Error(missing)
 	}
 }
 
@@ -127,9 +149,13 @@ func readExitCodesPage(t *testing.T) string {
 func readScripts(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/script/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if len(files) == 0 {
+		t.Fatal("scripts in testdata/script: got none, want some")
+	}
+
 	var all strings.Builder
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -141,66 +167,79 @@ func readScripts(t *testing.T) string {
 	return all.String()
 }
 
-// missingParts returns what commands lack: help for them and their flags, a row in the table of
-// exit codes, and a script that runs them. It also returns rows without a command.
-func missingParts(model *kong.Application, page, scripts string) (lacks []string) {
-	documented, run := commandsWithExitCodes(page), commandsRunByScripts(model.Node, scripts)
+// missingParts returns what commands are without: help for them and their flags, a row in the table
+// of exit codes, and a script that runs them. It also returns rows without a command.
+func missingParts(model *kong.Application, page, scripts string) (missing []string) {
+	hasRow := commandsWithExitCodes(page)
+	hasScript := commandsRunByScripts(model.Node, scripts)
 	for _, leaf := range model.Leaves(true) {
 		name := strings.Join(commandPath(leaf), " ")
 		if leaf.Help == "" {
-			lacks = append(lacks, name+": no help")
+			missing = append(missing, name+": no help")
 		}
-		for _, f := range leaf.Flags {
-			if f.Help == "" {
-				lacks = append(lacks, name+" --"+f.Name+": no help")
+		for _, flag := range leaf.Flags {
+			if flag.Help == "" {
+				missing = append(missing, name+" --"+flag.Name+": no help")
 			}
 		}
-		if !documented[name] {
-			lacks = append(lacks, name+": no row among the exit codes of docs/cli.md")
+		if !hasRow[name] {
+			missing = append(missing, name+": no row among the exit codes of docs/cli.md")
 		}
-		if !run[leaf] {
-			lacks = append(lacks, name+": no script in testdata/script runs it")
+		if !hasScript[leaf] {
+			missing = append(missing, name+": no script in testdata/script runs it")
 		}
-		delete(documented, name)
+		delete(hasRow, name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(documented)) {
-		lacks = append(lacks, name+": no command, but a row among the exit codes of docs/cli.md")
+
+	// Only rows without a command are left.
+	for _, name := range slices.Sorted(maps.Keys(hasRow)) {
+		missing = append(missing, name+": no command, but a row among the exit codes of docs/cli.md")
 	}
-	return lacks
+	return missing
 }
+
+// commandName matches the name of a command in a cell of the table of exit codes.
+var commandName = regexp.MustCompile("`([a-z -]+)`")
 
 // commandsWithExitCodes returns the commands that the table of exit codes names.
 func commandsWithExitCodes(page string) map[string]bool {
 	_, section, _ := strings.Cut(page, "\n## Exit codes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	documented := map[string]bool{}
+
+	hasRow := map[string]bool{}
 	for line := range strings.SplitSeq(section, "\n") {
 		row, isRow := strings.CutPrefix(line, "| ")
 		if !isRow {
 			continue
 		}
-		cell, _, _ := strings.Cut(row, " | ")
-		for _, name := range regexp.MustCompile("`([a-z -]+)`").FindAllStringSubmatch(cell, -1) {
-			documented[name[1]] = true
+		firstCell, _, _ := strings.Cut(row, " | ")
+		for _, name := range commandName.FindAllStringSubmatch(firstCell, -1) {
+			hasRow[name[1]] = true
 		}
 	}
-	return documented
+	return hasRow
 }
+
+// scriptCommandLine matches a line of a script that runs skein, once with exec or repeatedly with
+// until.
+var scriptCommandLine = regexp.MustCompile(`(?m)^(?:! )?(?:exec skein|until (?:'[^']*'|\S+)) (.+)$`)
 
 // commandsRunByScripts returns the commands that the scripts run.
 func commandsRunByScripts(root *kong.Node, scripts string) map[*kong.Node]bool {
-	run := map[*kong.Node]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^(?:! )?(?:exec skein|until (?:'[^']*'|\S+)) (.+)$`).FindAllStringSubmatch(scripts, -1) {
+	hasScript := map[*kong.Node]bool{}
+	for _, line := range scriptCommandLine.FindAllStringSubmatch(scripts, -1) {
+		// Follow the words that name commands. The other ones are flags and arguments.
 		node := root
 		for word := range strings.FieldsSeq(line[1]) {
-			if i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word }); i >= 0 {
+			isNamed := func(child *kong.Node) bool { return child.Name == word }
+			if i := slices.IndexFunc(node.Children, isNamed); i >= 0 {
 				node = node.Children[i]
 			}
 		}
 		if node.DefaultCmd != nil {
 			node = node.DefaultCmd
 		}
-		run[node] = true
+		hasScript[node] = true
 	}
-	return run
+	return hasScript
 }
