@@ -20,16 +20,16 @@ func TestFiguresAgreeWithTheirSources(t *testing.T) {
 	}
 }
 
-// reportForTest is a report of the bench. One of its rows has rates with latencies, and the other one
-// has times.
+// reportForTest is a report of the bench. One of its rows has rates with latencies, and the other
+// one has times.
 const reportForTest = `{"machine": {"cores": 2}, "rows": [
 	{"id": "check", "unit": "requests/s", "series": [
 		{"name": "skein", "values": [60000, 62568, 70000], "p99_ms": [9.4, 10.1, 10.9]},
 		{"name": "redis", "values": [70000, 72064, 80000], "p99_ms": [1.1, 1.2, 1.3]}]},
 	{"id": "page", "unit": "µs", "series": [{"name": "skein", "values": [2655.036]}]}]}`
 
-// TestCheckFiguresAcceptsQuotationsInAnyPrecision checks pages that quote figures of the report and of
-// other pages, all of them correctly.
+// TestCheckFiguresAcceptsQuotationsInAnyPrecision checks pages that quote figures of the report and
+// of other pages, all of them correctly.
 func TestCheckFiguresAcceptsQuotationsInAnyPrecision(t *testing.T) {
 	readme := `# Title
 
@@ -37,7 +37,8 @@ Redis and skein: 62.6 k/s<!-- figure: check: skein --> or 63 k/s<!-- figure: che
 check: skein / redis --> and at most 0.88<!-- figure: check greatest: skein / redis --> of Redis.
 
 | p99: 10.1 ms<!-- figure: check p99: skein -->, 8.4<!-- figure: check p99: skein / redis --> | 2.66 ms<!-- figure: page: skein --> |
-| 16 µs<!-- figure: check time: skein -->, ≤ 32 µs<!-- figure: check cost: skein --> | 1.15<!-- figure: check time: skein / redis -->, 404 s<!-- figure: growth --> 0.4 k<!-- figure: growth --> |
+| 16 µs<!-- figure: check time: skein -->, ≤ 32 µs<!-- figure: check cost: skein --> | 1.15<!-- figure: check time: skein / redis --> |
+| 404 s<!-- figure: growth --> | 0.4 k<!-- figure: growth --> |
 
 ` + "```\nsent: 13360 a second\n```\nWrite `<!-- figure: check: skein -->`.\n"
 
@@ -92,13 +93,16 @@ func TestCheckFiguresFindsEachKindOfProblem(t *testing.T) {
 		"a section that begins after one that was measured there": {
 			"## A\n\n<!-- measured here -->\n\n5 k/s\n\n## B\n\n6 k/s\n", `docs/faq.md:9: "6 k/s"` + unsourced,
 		},
-		"an unknown row":       {"5<!-- figure: chek: skein -->\n", `docs/faq.md:1: "chek: skein": docs/performance/table.json has no row "chek"`},
-		"an unknown series":    {"5<!-- figure: check: skien -->\n", `docs/faq.md:1: "check: skien": the row check has no series "skien"`},
-		"an unknown statistic": {"5<!-- figure: check p98: skein -->\n", `docs/faq.md:1: "check p98: skein": "p98" is no statistic: write p50, p99, least, greatest, time or cost`},
-		"a missing statistic":  {"5<!-- figure: page p99: skein -->\n", `docs/faq.md:1: "page p99: skein": the series "skein" of page has no p99`},
-		"an unknown name":      {"5<!-- figure: grwth -->\n", `docs/faq.md:1: "grwth": no page has measured that`},
-		"a marker of nothing":  {"It.<!-- figure: growth -->\n", `docs/faq.md:1: no number stands before the marker of "growth"`},
-		"a name given twice":   {"404 s<!-- measured: growth -->\n", `docs/performance/details.md:1: "growth" is measured in two places`},
+		"an unknown row":    {"5<!-- figure: chek: skein -->\n", `docs/faq.md:1: "chek: skein": docs/performance/table.json has no row "chek"`},
+		"an unknown series": {"5<!-- figure: check: skien -->\n", `docs/faq.md:1: "check: skien": the row check has no series "skien"`},
+		"an unknown statistic": {
+			"5<!-- figure: check p98: skein -->\n",
+			`docs/faq.md:1: "check p98: skein": "p98" is no statistic: write p50, p99, least, greatest, time or cost`,
+		},
+		"a missing statistic": {"5<!-- figure: page p99: skein -->\n", `docs/faq.md:1: "page p99: skein": the series "skein" of page has no p99`},
+		"an unknown name":     {"5<!-- figure: grwth -->\n", `docs/faq.md:1: "grwth": no page has measured that`},
+		"a marker of nothing": {"It.<!-- figure: growth -->\n", `docs/faq.md:1: no number stands before the marker of "growth"`},
+		"a name given twice":  {"404 s<!-- measured: growth -->\n", `docs/performance/details.md:1: "growth" is measured in two places`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems, err := checkFigures(fstest.MapFS{

@@ -20,7 +20,8 @@ func TestInvariantsHaveTestsAndMutants(t *testing.T) {
 	}
 }
 
-// TestCheckInvariantsFindsEachKindOfProblem checks a page and a repository with all kinds of problems.
+// TestCheckInvariantsFindsEachKindOfProblem checks a page and a repository with all kinds of
+// problems.
 func TestCheckInvariantsFindsEachKindOfProblem(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	repo := fstest.MapFS{

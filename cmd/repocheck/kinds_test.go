@@ -7,8 +7,8 @@ import (
 	"testing/fstest"
 )
 
-// TestKindsAreDescribedOnce holds the repository against the rule that only a few packages name
-// several kinds of events.
+// TestKindsAreDescribedOnce checks that only a few packages of the repository name several kinds of
+// events.
 func TestKindsAreDescribedOnce(t *testing.T) {
 	problems, err := checkKinds(os.DirFS("../.."))
 	if err != nil {
@@ -19,7 +19,8 @@ func TestKindsAreDescribedOnce(t *testing.T) {
 	}
 }
 
-// TestListsOfKindsAreFound checks code that names several kinds of events, and code that may do so.
+// TestListsOfKindsAreFound checks that code that names several kinds of events is a problem, and
+// that other code is none.
 func TestListsOfKindsAreFound(t *testing.T) {
 	const head = "package a\n\nimport (\n\t\"github.com/skein-feed/skein/events\"\n\tskeinv1 \"github.com/skein-feed/skein/proto/skein/v1\"\n)\n\n"
 	for _, test := range []struct {

@@ -52,23 +52,23 @@ func TestParseMutantReadsHeadAndEdits(t *testing.T) {
 // TestParseMutantRejectsMalformedFiles changes one text of a valid mutant in each case.
 func TestParseMutantRejectsMalformedFiles(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, wantErr string }{
-		"no invariant":     {"# invariant: I3, I12\n", "", "no line # invariant:"},
-		"bad invariant":    {"I3", "3", `x:1: "3" is not an invariant`},
-		"half a list":      {"I12\n", "\n", `x:1: "" is not an invariant`},
-		"two lists":        {"I12\n", "I12\n# invariant: I4\n", "x:2: a second line # invariant"},
-		"no test":          {"# test: ./a/b -run ^TestX$ -short\n", "", "no line # test:"},
-		"two tests":        {"# Half a commit.", "# test: ./a -run T", "a second line # test"},
-		"test without run": {"-run ^TestX$ ", "", "./PACKAGE -run REGEXP"},
-		"foreign package":  {"./a/b -run", "example.com/a -run", "./PACKAGE -run REGEXP"},
-		"bad regexp":       {"^TestX$", "(", "missing closing )"},
-		"text before ---":  {"--- a/b/x.go", "a/b/x.go", "x:5: want --- and a file"},
-		"file outside":     {"a/b/x.go", "../x.go", "is not the path of a Go file"},
-		"absolute file":    {"a/b/x.go", "/x.go", "is not the path of a Go file"},
-		"not Go":           {"a/b/x.go", "go.mod", "is not the path of a Go file"},
-		"no +++":           {"three()\n+++\n", "three()\n", "no +++ after ---"},
-		"nothing old":      {"\tthree()\n", "\n", "are empty, or equal"},
-		"nothing new":      {"\ttwo()\n", "", "are empty, or equal"},
-		"no change":        {validChanges, "", "no change"},
+		"no invariant":                  {"# invariant: I3, I12\n", "", "no line # invariant:"},
+		"bad invariant":                 {"I3", "3", `x:1: "3" is not an invariant`},
+		"a list that ends with a comma": {"I12\n", "\n", `x:1: "" is not an invariant`},
+		"two lists":                     {"I12\n", "I12\n# invariant: I4\n", "x:2: a second line # invariant"},
+		"no test":                       {"# test: ./a/b -run ^TestX$ -short\n", "", "no line # test:"},
+		"two tests":                     {"# Half a commit.", "# test: ./a -run T", "a second line # test"},
+		"test without run":              {"-run ^TestX$ ", "", "./PACKAGE -run REGEXP"},
+		"foreign package":               {"./a/b -run", "example.com/a -run", "./PACKAGE -run REGEXP"},
+		"bad regexp":                    {"^TestX$", "(", "missing closing )"},
+		"text before ---":               {"--- a/b/x.go", "a/b/x.go", "x:5: want --- and a file"},
+		"file outside":                  {"a/b/x.go", "../x.go", "is not the path of a Go file"},
+		"absolute file":                 {"a/b/x.go", "/x.go", "is not the path of a Go file"},
+		"not Go":                        {"a/b/x.go", "go.mod", "is not the path of a Go file"},
+		"no +++":                        {"three()\n+++\n", "three()\n", "no +++ after ---"},
+		"nothing old":                   {"\tthree()\n", "\n", "are empty, or equal"},
+		"nothing new":                   {"\ttwo()\n", "", "are empty, or equal"},
+		"no change":                     {validChanges, "", "no change"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(validMutant, tc.from, tc.to, 1)
@@ -124,6 +124,9 @@ func TestMutantsFitTheSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(found) == 0 {
+		t.Fatal("mutants of the repository: got none, want some")
+	}
 	for _, m := range found {
 		if _, err := m.apply(root); err != nil {
 			t.Error(err)
@@ -142,6 +145,7 @@ func testExists(t *testing.T, wanted test) bool {
 		t.Fatal(err)
 	}
 
+	// The part behind the slash names subtests, which do not occur as functions in the source.
 	topLevel, _, _ := strings.Cut(wanted.run, "/")
 	topLevelRun := regexp.MustCompile(topLevel)
 	testFunc := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -159,8 +163,8 @@ func testExists(t *testing.T, wanted test) bool {
 	return false
 }
 
-// TestFindMutantsSkipsForeignFolders checks that findMutants finds the mutants whose names match, and
-// only in folders of mutants.
+// TestFindMutantsSkipsForeignFolders checks that findMutants finds the mutants whose names match,
+// and only in folders of mutants.
 func TestFindMutantsSkipsForeignFolders(t *testing.T) {
 	file := &fstest.MapFile{Data: []byte(validMutant)}
 	root := fstest.MapFS{

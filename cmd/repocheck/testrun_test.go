@@ -33,21 +33,23 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// runHere runs `repocheck test` over all packages of the current module. It returns what the command
-// printed, and what it wrote to the file of failures.
-func runHere(t *testing.T, results string) (printed, failures string, err error) {
+// runTestsOfModule runs `repocheck test` over all packages of the current module. It returns what
+// the command printed, and what it wrote to the file of failures.
+func runTestsOfModule(t *testing.T, results string) (printed, failures string, err error) {
 	t.Helper()
 	var out strings.Builder
-	err = run(t.Context(), []string{"test", "-results", results, "./..."}, &out)
-	text, readErr := os.ReadFile(filepath.Join(results, failuresFile))
-	if readErr != nil {
-		t.Fatal(readErr)
+	runErr := run(t.Context(), []string{"test", "-results", results, "./..."}, &out)
+
+	// The command writes the file of failures also if it fails, and if there are none.
+	text, err := os.ReadFile(filepath.Join(results, failuresFile))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out.String(), string(text), err
+	return out.String(), string(text), runErr
 }
 
-// TestPassingPackagesAreReportedAndTimed checks that a run prints a line per package, without what its
-// tests log, and that slowest lists the packages and their tests.
+// TestPassingPackagesAreReportedAndTimed checks that a run prints a line per package, without what
+// its tests log, and that slowest lists the packages and their tests.
 func TestPassingPackagesAreReportedAndTimed(t *testing.T) {
 	results := t.TempDir()
 	writeModule(t, map[string]string{
@@ -55,7 +57,7 @@ func TestPassingPackagesAreReportedAndTimed(t *testing.T) {
 		"b/b_test.go": "package b\n\nimport \"testing\"\n\nfunc TestB(t *testing.T) { t.Run(\"sub\", func(*testing.T) {}) }\n",
 	})
 
-	printed, failures, err := runHere(t, results)
+	printed, failures, err := runTestsOfModule(t, results)
 	if err != nil {
 		t.Fatalf("run: got error %v, want none; output:\n%s", err, printed)
 	}
@@ -83,8 +85,8 @@ func TestPassingPackagesAreReportedAndTimed(t *testing.T) {
 	}
 }
 
-// TestFailureShowsTheEndOfTheInnermostTest checks that the file of failures names the subtest that has
-// failed, once, with the last lines of its output.
+// TestFailureShowsTheEndOfTheInnermostTest checks that the file of failures names the subtest that
+// has failed, once, with the last lines of its output.
 func TestFailureShowsTheEndOfTheInnermostTest(t *testing.T) {
 	writeModule(t, map[string]string{
 		"a/a_test.go": `package a
@@ -102,7 +104,7 @@ func TestA(t *testing.T) {
 `,
 	})
 
-	printed, failures, err := runHere(t, t.TempDir())
+	printed, failures, err := runTestsOfModule(t, t.TempDir())
 	if err == nil {
 		t.Fatalf("run with a failing test: got no error, want one; output:\n%s", printed)
 	}
@@ -136,7 +138,7 @@ func TestFailureWithoutATestIsShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			writeModule(t, map[string]string{"a/a_test.go": test.source})
-			printed, failures, err := runHere(t, t.TempDir())
+			printed, failures, err := runTestsOfModule(t, t.TempDir())
 			if err == nil {
 				t.Errorf("run: got no error, want one; output:\n%s", printed)
 			}
@@ -154,7 +156,7 @@ func TestFailureWithoutATestIsShown(t *testing.T) {
 func TestRunWithoutTestsFails(t *testing.T) {
 	writeModule(t, map[string]string{"a/a.go": "package a\n"})
 	const want = "no test ran"
-	if printed, _, err := runHere(t, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
+	if printed, _, err := runTestsOfModule(t, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("run: got error %v, want one with %q; output:\n%s", err, want, printed)
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWords holds the repository against the phrases that are to be avoided.
-func TestWords(t *testing.T) {
+// TestRepositoryAvoidsReplacedPhrases checks that no file of the repository has a phrase that was
+// replaced.
+func TestRepositoryAvoidsReplacedPhrases(t *testing.T) {
 	problems, err := checkWords(os.DirFS("../.."))
 	if err != nil {
 		t.Fatal(err)
