@@ -1,30 +1,64 @@
 package bench
 
 import (
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
+// TestGroupsThatTakeLongMustBeNamed checks which groups of rows are measured for a list of names.
 func TestGroupsThatTakeLongMustBeNamed(t *testing.T) {
-	onlyIfNamed := func(g rowGroup) bool { return g.onlyIfNamed }
-	all, err := chooseGroups(nil)
-	if err != nil || !slices.ContainsFunc(groups, onlyIfNamed) || len(all) == 0 || slices.ContainsFunc(all, onlyIfNamed) {
-		t.Errorf("without names: expected the groups that need not be named, got %v, %v", all, err)
+	groupNames := func(chosen []rowGroup) (names []string) {
+		for _, group := range chosen {
+			names = append(names, group.name)
+		}
+		return names
 	}
-	if some, err := chooseGroups([]string{"disk", "reads"}); err != nil || len(some) != 2 || some[0].name != "disk" {
-		t.Errorf("expected disk and reads, got %v, %v", some, err)
-	}
-	if _, err := chooseGroups([]string{"nope"}); err == nil {
-		t.Error("expected an error for an unknown name")
-	}
+
+	t.Run("no names", func(t *testing.T) {
+		var want []string
+		for _, group := range groups {
+			if !group.onlyIfNamed {
+				want = append(want, group.name)
+			}
+		}
+		if len(want) == 0 || len(want) == len(groups) {
+			t.Fatalf("groups that need not be named: got %d of %d, want some but not all", len(want), len(groups))
+		}
+		got, err := chooseGroups(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, groupNames(got)); diff != "" {
+			t.Errorf("groups (-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("two names", func(t *testing.T) {
+		want := []string{"disk", "reads"}
+		got, err := chooseGroups(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, groupNames(got)); diff != "" {
+			t.Errorf("groups (-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("an unknown name", func(t *testing.T) {
+		if got, err := chooseGroups([]string{"nope"}); err == nil {
+			t.Errorf("chooseGroups: got %v, want an error", groupNames(got))
+		}
+	})
 }
 
-func TestRunWithoutTools(t *testing.T) {
+func TestRunWithoutToolsFails(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Run(t.Context(), measure.Options{Only: []string{"reads"}}); err == nil || !strings.Contains(err.Error(), "not installed") {
-		t.Errorf("without tools: %v", err)
+	const want = "not installed"
+	if _, err := Run(t.Context(), measure.Options{Only: []string{"reads"}}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Run: got error %v, want one with %q", err, want)
 	}
 }

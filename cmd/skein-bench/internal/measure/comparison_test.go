@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The table has medians, ratios and their spread over rounds. It marks a ratio only if all rounds
-// are on the same side of 1.
+// TestRatiosOutsideTheNoiseAreMarked checks that the table has medians, ratios and their spread
+// over rounds, and that it marks a ratio only if all rounds are on the same side of 1.
 func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
-	r := &Report{Settings: Settings{Base: "aaa", Head: "bbb", Users: 10, Edges: 100, Runs: 3}}
-	b := &Bench{Report: r}
-	add := func(title, unit string, lessIsBetter bool, base, head []float64) {
+	report := &Report{Settings: Settings{Base: "aaa", Head: "bbb", Users: 10, Edges: 100, Runs: 3}}
+	b := &Bench{Report: report}
+	addRow := func(title, unit string, lessIsBetter bool, base, head []float64) {
 		row := b.AddRow(title, title, unit, "")
 		for _, v := range base {
 			row.SeriesOf("base").Add(Measurement{Value: v})
@@ -24,17 +24,19 @@ func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
 		}
 		row.Compare("head", "base", 0, lessIsBetter)
 	}
-	add("more in every round", "calls/s", false, []float64{100, 200, 400}, []float64{110, 250, 404})
-	add("more in most rounds", "calls/s", false, []float64{100, 200, 400}, []float64{110, 250, 399})
-	add("less in every round", "calls/s", false, []float64{100, 100, 100}, []float64{90, 80, 99})
-	add("less time", "s", true, []float64{2, 2, 2}, []float64{1, 1.5, 1.9})
-	add("more time", "s", true, []float64{1, 2, 4}, []float64{2, 3, 5})
-	add("the same", "bytes", true, []float64{7, 7, 7}, []float64{7, 7, 7})
+	addRow("more in every round", "calls/s", false, []float64{100, 200, 400}, []float64{110, 250, 404})
+	addRow("more in most rounds", "calls/s", false, []float64{100, 200, 400}, []float64{110, 250, 399})
+	addRow("less in every round", "calls/s", false, []float64{100, 100, 100}, []float64{90, 80, 99})
+	addRow("less time", "s", true, []float64{2, 2, 2}, []float64{1, 1.5, 1.9})
+	addRow("more time", "s", true, []float64{1, 2, 4}, []float64{2, 3, 5})
+	addRow("the same", "bytes", true, []float64{7, 7, 7}, []float64{7, 7, 7})
 
 	var out bytes.Buffer
-	if err := r.WriteComparison(&out); err != nil {
+	if err := report.WriteComparison(&out); err != nil {
 		t.Fatal(err)
 	}
+
+	// Compare only the rows of the table, without its head and the text around it.
 	var got []string
 	for line := range strings.Lines(out.String()) {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| row") {
@@ -54,7 +56,8 @@ func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
 	}
 }
 
-// Every other run has the opposite order.
+// TestContendersAlternate checks that every other run measures the contenders in the opposite
+// order.
 func TestContendersAlternate(t *testing.T) {
 	var order []string
 	contender := func(name string) Contender {

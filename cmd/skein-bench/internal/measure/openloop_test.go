@@ -14,22 +14,26 @@ import (
 // TestOpenLoopCountsTheTimeOfWaiting makes one call that takes long. The times of all calls that
 // were due meanwhile include their waiting, which does not count as a delay of the client.
 func TestOpenLoopCountsTheTimeOfWaiting(t *testing.T) {
-	const calls, long = 50, 20 * time.Millisecond
-	var (
-		loop   OpenLoop
-		made   []int
-		allDue = make(chan struct{}) // closed when all calls are due
-	)
+	const callCount, longTime = 50, 20 * time.Millisecond
+
+	// All calls are due at once, at the start of the loop.
+	allDue := make(chan struct{})
 	moments := func(yield func(time.Duration) bool) {
-		for i := 0; i < calls && yield(0); i++ { //nolint:revive // all is in the head
+		defer close(allDue)
+		for range callCount {
+			if !yield(0) {
+				return
+			}
 		}
-		close(allDue)
 	}
+
+	// The first call takes longTime after all calls are due, and keeps the only worker busy.
+	var loop OpenLoop
+	var made []int
 	err := loop.Run(t.Context(), moments, 1, func(_ context.Context, _, i int) error {
 		if i == 0 {
 			<-allDue
-		}
-		for begin := time.Now(); i == 0 && time.Since(begin) < long; { //nolint:revive // the call works
+			<-time.After(longTime)
 		}
 		made = append(made, i)
 		return nil
@@ -37,14 +41,20 @@ func TestOpenLoopCountsTheTimeOfWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if loop.AnswerTimes.Count() != calls || !slices.IsSorted(made) || len(made) != calls {
-		t.Errorf("%d calls were timed, %v made", loop.AnswerTimes.Count(), made)
+
+	if got := loop.AnswerTimes.Count(); got != callCount {
+		t.Errorf("calls with an answer time: got %d, want %d", got, callCount)
 	}
-	if least := loop.AnswerTimes.Milliseconds(0); least < 19.9 { // three digits are kept
-		t.Errorf("a call that had to wait took %v ms", least)
+	if len(made) != callCount || !slices.IsSorted(made) {
+		t.Errorf("calls: got %v, want %d of them in their order", made, callCount)
 	}
-	if n := loop.StartDelays.Count(); n != 1 {
-		t.Errorf("a worker was free for %d calls, want the first alone", n)
+
+	// The histogram keeps three digits, so the shortest time may be a little less than 20 ms.
+	if got := loop.AnswerTimes.Milliseconds(0); got < 19.9 {
+		t.Errorf("shortest answer time: got %v ms, want at least %v", got, longTime)
+	}
+	if got := loop.StartDelays.Count(); got != 1 {
+		t.Errorf("calls for which a worker was free: got %d, want only the first one", got)
 	}
 }
 
@@ -57,77 +67,121 @@ func TestWorstSecondNeedsAHundredCalls(t *testing.T) {
 			loop.add(time.Duration(second)*time.Second, took)
 		}
 	}
+
+	// This call is the only one of its second.
 	loop.add(3*time.Second, time.Second)
-	if worst := loop.WorstSecond(99); worst < 4.9 || worst > 5.1 {
-		t.Errorf("p99 of the worst second is %v ms, want 5", worst)
+
+	if got := loop.WorstSecond(99); got < 4.9 || got > 5.1 {
+		t.Errorf("p99 of the worst second: got %v ms, want about 5 ms", got)
 	}
 }
 
 func TestOpenLoopEndsWithErrorOrContext(t *testing.T) {
-	broken := errors.New("broken")
-	var loop OpenLoop
-	err := loop.Run(t.Context(), SteadyMoments(1e6), 3, func(_ context.Context, _, i int) error {
-		if i == 100 {
-			return broken
+	t.Run("error of a call", func(t *testing.T) {
+		callErr := errors.New("broken")
+		var loop OpenLoop
+		err := loop.Run(t.Context(), SteadyMoments(1e6), 3, func(_ context.Context, _, i int) error {
+			if i == 100 {
+				return callErr
+			}
+			return nil
+		})
+		if !errors.Is(err, callErr) {
+			t.Errorf("Run: got error %v, want %v", err, callErr)
 		}
-		return nil
 	})
-	if !errors.Is(err, broken) {
-		t.Errorf("a failed call: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	err = loop.Run(ctx, SteadyMoments(1e6), 3, func(_ context.Context, _, i int) error {
-		if i == 100 {
-			cancel()
+
+	t.Run("end of the context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var loop OpenLoop
+		err := loop.Run(ctx, SteadyMoments(1e6), 3, func(_ context.Context, _, i int) error {
+			if i == 100 {
+				cancel()
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Run: got error %v, want none", err)
 		}
-		return nil
+		if got := loop.AnswerTimes.Count(); got < 50 {
+			t.Errorf("calls with an answer time: got %d, want at least 50", got)
+		}
 	})
-	if err != nil || loop.AnswerTimes.Count() < 50 {
-		t.Errorf("ended: %v after %d calls", err, loop.AnswerTimes.Count())
-	}
 }
 
 func TestClosedLoopReturnsRateAndError(t *testing.T) {
-	var made atomic.Int64
-	rate, err := ClosedLoop(t.Context(), 10*time.Millisecond, 2, func(context.Context, int, int) error {
-		made.Add(1)
-		return nil
+	t.Run("rate", func(t *testing.T) {
+		const duration = 10 * time.Millisecond
+		var calls atomic.Int64
+		rate, err := ClosedLoop(t.Context(), duration, 2, func(context.Context, int, int) error {
+			calls.Add(1)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calls.Load() == 0 {
+			t.Error("calls: got none, want some")
+		}
+
+		// The loop takes at least its duration, so the rate cannot be greater than this.
+		if maxRate := float64(calls.Load()) / duration.Seconds(); rate <= 0 || rate > maxRate {
+			t.Errorf("rate: got %v, want more than 0 and at most %v", rate, maxRate)
+		}
 	})
-	if n := made.Load(); err != nil || n == 0 || rate <= 0 || rate > float64(n)/0.01 {
-		t.Errorf("%d calls at %v/s, %v", n, rate, err)
-	}
-	broken := errors.New("broken")
-	if _, err := ClosedLoop(t.Context(), time.Hour, 2, func(context.Context, int, int) error { return broken }); !errors.Is(err, broken) {
-		t.Errorf("a failed call: %v", err)
-	}
+
+	t.Run("error of a call", func(t *testing.T) {
+		callErr := errors.New("broken")
+		_, err := ClosedLoop(t.Context(), time.Hour, 2, func(context.Context, int, int) error { return callErr })
+		if !errors.Is(err, callErr) {
+			t.Errorf("ClosedLoop: got error %v, want %v", err, callErr)
+		}
+	})
 }
 
 func TestMomentsAreRandomOrSteady(t *testing.T) {
-	const rate, long = 10_000, 2 * time.Second
-	random := slices.Collect(PoissonMoments(rate, long, 1))
-	if !slices.IsSorted(random) || random[len(random)-1] >= long {
-		t.Error("the moments are not in order, or beyond the end")
-	}
-	if want := rate * long.Seconds(); math.Abs(float64(len(random))-want) > 5*math.Sqrt(want) {
-		t.Errorf("%d moments, about %v wanted", len(random), want)
-	}
-	// Of a Poisson process the gaps vary as much as they are long.
-	var gaps, squares float64
-	for i := range random[1:] {
-		gap := (random[i+1] - random[i]).Seconds()
-		gaps, squares = gaps+gap, squares+gap*gap
-	}
-	mean := gaps / float64(len(random)-1)
-	if cv := math.Sqrt(squares/float64(len(random)-1)-mean*mean) / mean; cv < 0.9 || cv > 1.1 {
-		t.Errorf("gaps vary by %v of their mean", cv)
-	}
-	next, stop := iter.Pull(SteadyMoments(4))
-	defer stop()
-	for i := range 5 {
-		if at, _ := next(); at != time.Duration(i)*250*time.Millisecond {
-			t.Errorf("moment %d is at %v", i, at)
+	t.Run("Poisson", func(t *testing.T) {
+		const rate, duration = 10_000, 2 * time.Second
+		moments := slices.Collect(PoissonMoments(rate, duration, 1))
+		if !slices.IsSorted(moments) {
+			t.Error("moments: got them out of order, want them in order")
 		}
-	}
+		if last := moments[len(moments)-1]; last >= duration {
+			t.Errorf("last moment: got %v, want it before %v", last, duration)
+		}
+
+		// The standard deviation of the count is its root.
+		wantCount := rate * duration.Seconds()
+		if got := float64(len(moments)); math.Abs(got-wantCount) > 5*math.Sqrt(wantCount) {
+			t.Errorf("count of moments: got %v, want about %v", got, wantCount)
+		}
+
+		// The standard deviation of the gaps in a Poisson process equals their mean.
+		var sum, sumOfSquares float64
+		for i := range moments[1:] {
+			gap := (moments[i+1] - moments[i]).Seconds()
+			sum += gap
+			sumOfSquares += gap * gap
+		}
+		gapCount := float64(len(moments) - 1)
+		mean := sum / gapCount
+		deviation := math.Sqrt(sumOfSquares/gapCount - mean*mean)
+		if ratio := deviation / mean; ratio < 0.9 || ratio > 1.1 {
+			t.Errorf("deviation of the gaps by their mean: got %v, want about 1", ratio)
+		}
+	})
+
+	t.Run("steady", func(t *testing.T) {
+		next, stop := iter.Pull(SteadyMoments(4))
+		defer stop()
+		for i := range 5 {
+			want := time.Duration(i) * 250 * time.Millisecond
+			if got, ok := next(); got != want || !ok {
+				t.Errorf("moment %d: got %v, %v, want %v", i, got, ok, want)
+			}
+		}
+	})
 }
 
 func TestTimesGivePercentiles(t *testing.T) {
@@ -135,9 +189,18 @@ func TestTimesGivePercentiles(t *testing.T) {
 	for i := range 1000 {
 		times.add(time.Duration(i+1) * time.Millisecond)
 	}
+
+	// Times outside of the histogram count as its least and its greatest one.
 	times.add(-time.Second)
 	times.add(2 * longestCall)
-	if p50, p999 := times.Milliseconds(50), times.Milliseconds(99.9); math.Abs(p50-500) > 1 || math.Abs(p999-1000) > 2 || times.Count() != 1002 {
-		t.Errorf("p50 %v, p99.9 %v of %d", p50, p999, times.Count())
+
+	if got := times.Count(); got != 1002 {
+		t.Errorf("count: got %d, want 1002", got)
+	}
+	if got := times.Milliseconds(50); math.Abs(got-500) > 1 {
+		t.Errorf("p50: got %v ms, want about 500 ms", got)
+	}
+	if got := times.Milliseconds(99.9); math.Abs(got-1000) > 2 {
+		t.Errorf("p99.9: got %v ms, want about 1000 ms", got)
 	}
 }

@@ -18,7 +18,7 @@ func TestMedianIsTheMiddleValue(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.values), func(t *testing.T) {
 			if got := Median(c.values); got != c.want {
-				t.Errorf("expected %v, got %v", c.want, got)
+				t.Errorf("Median: got %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -31,7 +31,7 @@ func TestFigureHasThreeDigits(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			if got := FormatFigure(v); got != want {
-				t.Errorf("expected %v as %q, got %q", v, want, got)
+				t.Errorf("FormatFigure(%v): got %q, want %q", v, got, want)
 			}
 		})
 	}
@@ -42,8 +42,8 @@ func TestLatencyGivesPercentiles(t *testing.T) {
 	for i := range 1000 {
 		times = append(times, float64(1000-i))
 	}
-	expected := Measurement{Value: 991, P50: 0.501, P99: 0.991}
-	if got := SummarizeLatencies(times); got != expected {
-		t.Errorf("expected %+v, got %+v", expected, got)
+	want := Measurement{Value: 991, P50: 0.501, P99: 0.991}
+	if got := SummarizeLatencies(times); got != want {
+		t.Errorf("SummarizeLatencies: got %+v, want %+v", got, want)
 	}
 }

@@ -30,17 +30,18 @@ func TestTableIsWrittenFromItsReport(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var expected strings.Builder
-	if err := report.WriteMarkdown(&expected); err != nil {
+	var want strings.Builder
+	if err := report.WriteMarkdown(&want); err != nil {
 		t.Fatal(err)
 	}
 
-	// Title and introduction are written by hand.
-	at := bytes.Index(table, []byte(report.Machine.CPU))
-	if at < 0 {
-		t.Fatalf("table.md does not name the processor of its report, %s", report.Machine.CPU)
+	// Title and introduction are written by hand. What the report gives begins with the processor.
+	start := bytes.Index(table, []byte(report.Machine.CPU))
+	if start < 0 {
+		t.Fatalf("table.md: got no processor, want that of its report, %s", report.Machine.CPU)
 	}
-	if diff := cmp.Diff(strings.Split(expected.String(), "\n"), strings.Split(string(table[at:]), "\n")); diff != "" {
-		t.Errorf("table.md differs from table.json (-expected +found):\n%s", diff)
+	got := string(table[start:])
+	if diff := cmp.Diff(strings.Split(want.String(), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("table.md (-want as of table.json +got):\n%s", diff)
 	}
 }
