@@ -5,22 +5,24 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestWaitingEndsWithTheProgram(t *testing.T) {
 	// The program is this test binary, which runs no test and ends.
-	p, err := start(t.Context(), "the program", os.Args[0], "-test.run=^$")
+	program, err := start(t.Context(), "the program", os.Args[0], "-test.run=^$")
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.waitUntil(t.Context(), "ready", func(context.Context) bool { return false })
-	if err == nil || !strings.Contains(err.Error(), "the program ended before it was ready") {
-		t.Errorf("expected an error with the end of the program, got %v", err)
+	const want = "the program ended before it was ready"
+	err = program.waitUntil(t.Context(), "ready", func(context.Context) bool { return false })
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("waitUntil: got error %v, want one with %q", err, want)
 	}
-	if err := p.Stop(); err != nil {
-		t.Errorf("expected that an ended program can be stopped, got %v", err)
+	if err := program.Stop(); err != nil {
+		t.Errorf("Stop of a program that has ended: got error %v, want none", err)
 	}
 }
 
@@ -29,30 +31,35 @@ func TestPortIsWrittenToFile(t *testing.T) {
 	if err := writePort(file, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(file)
-	if err != nil || string(data) != "4711\n" {
-		t.Errorf("expected the port 4711, got %q, %v", data, err)
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "4711\n"; string(got) != want {
+		t.Errorf("port file: got %q, want %q", got, want)
 	}
 }
 
 func TestOutputTailKeepsTheEnd(t *testing.T) {
-	var out outputTail
+	var tail outputTail
 	for range 100 {
-		if _, err := out.Write([]byte(strings.Repeat("x", 99) + "\n")); err != nil {
+		if _, err := tail.Write([]byte(strings.Repeat("x", 99) + "\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := out.Write([]byte("the end")); err != nil {
+	if _, err := tail.Write([]byte("the end")); err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); len(s) != outputTailBytes || !strings.HasSuffix(s, "x\nthe end") {
-		t.Errorf("expected %d bytes that end with \"the end\", got %d that end with %q", outputTailBytes, len(s), s[len(s)-10:])
+
+	const wantSuffix = "x\nthe end"
+	if got := tail.String(); len(got) != outputTailBytes || !strings.HasSuffix(got, wantSuffix) {
+		t.Errorf("tail: got %d bytes, %q, want %d bytes that end with %q", len(got), got, outputTailBytes, wantSuffix)
 	}
 }
 
 func TestSettingsOfSkeinAreRemoved(t *testing.T) {
 	got := WithoutSkeinSettings([]string{"PATH=/bin", "SKEIN_DATA=/x", "HOME=/"})
-	if strings.Join(got, " ") != "PATH=/bin HOME=/" {
-		t.Errorf("expected only PATH and HOME, got %v", got)
+	if want := []string{"PATH=/bin", "HOME=/"}; !slices.Equal(got, want) {
+		t.Errorf("WithoutSkeinSettings: got %q, want %q", got, want)
 	}
 }

@@ -6,15 +6,31 @@ import (
 )
 
 func TestLoadTimeIsReadFromOutput(t *testing.T) {
-	took, err := parseLoadTime("1:M * DB loaded from base file appendonly.aof.1.base.aof: 9.000 seconds\n" +
-		"1:M * DB loaded from append only file: 1.250 seconds\n")
-	if err != nil || took != 1250*time.Millisecond {
-		t.Errorf("expected the time of the append-only file, 1.25 s, got %v, %v", took, err)
+	for name, test := range map[string]struct {
+		output string
+		want   time.Duration
+	}{
+		"the time of the whole file, not of its base": {
+			"1:M * DB loaded from base file appendonly.aof.1.base.aof: 9.000 seconds\n" +
+				"1:M * DB loaded from append only file: 1.250 seconds\n",
+			1250 * time.Millisecond,
+		},
+		"at least a millisecond": {"DB loaded from append only file: 0.000 seconds", time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseLoadTime(test.output)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != test.want {
+				t.Errorf("parseLoadTime: got %v, want %v", got, test.want)
+			}
+		})
 	}
-	if took, err := parseLoadTime("DB loaded from append only file: 0.000 seconds"); err != nil || took != time.Millisecond {
-		t.Errorf("expected at least a millisecond, got %v, %v", took, err)
-	}
-	if _, err := parseLoadTime("Ready to accept connections"); err == nil {
-		t.Error("expected an error without the line")
-	}
+
+	t.Run("no time", func(t *testing.T) {
+		if got, err := parseLoadTime("Ready to accept connections"); err == nil {
+			t.Errorf("parseLoadTime: got %v, want an error", got)
+		}
+	})
 }
