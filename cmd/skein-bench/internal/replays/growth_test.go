@@ -1,6 +1,7 @@
 package replays
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,33 +15,46 @@ import (
 // TestGrowthLogHasDistinctFollowsAndAllProbes demands of a log of any size that no two follows are
 // equal and that the probes have all of theirs.
 func TestGrowthLogHasDistinctFollowsAndAllProbes(t *testing.T) {
-	for _, n := range []int{10_000, 31_234} {
-		l := newGrowthLog(n)
-		seen, lists, lastProbe := map[workload.Edge]bool{}, map[uint32]int{}, 0
-		for e := range l.follows() {
-			if e.Follower == e.Followee || seen[e] {
-				t.Fatalf("%d: follow %v is of oneself, or a repeat", n, e)
+	for _, size := range []int{10_000, 31_234} {
+		t.Run(fmt.Sprint(size, " follows"), func(t *testing.T) {
+			log := newGrowthLog(size)
+			follows := map[workload.Edge]bool{}
+			followsOfProbe := map[uint32]int{}
+			lastProbe := 0 // how many follows there are up to the last one of a probe
+			for e := range log.follows() {
+				if e.Follower == e.Followee || follows[e] {
+					t.Fatalf("follow %v: got one of oneself, or a repeat, want neither", e)
+				}
+				follows[e] = true
+
+				// The probes have the numbers behind those of the other users.
+				if int(e.Follower) >= log.users {
+					followsOfProbe[e.Follower]++
+					followsOfProbe[e.Followee]++
+					lastProbe = len(follows)
+				}
 			}
-			seen[e] = true
-			if int(e.Follower) >= l.users {
-				lists[e.Follower]++
-				lists[e.Followee]++
-				lastProbe = len(seen)
+
+			if len(follows) != size {
+				t.Errorf("follows: got %d, want %d", len(follows), size)
 			}
-		}
-		if len(seen) != n || lastProbe < n*9/10 || len(lists) != 2*probes {
-			t.Errorf("%d: %d follows, the last of %d probes at %d", n, len(seen), len(lists), lastProbe)
-		}
-		for user, have := range lists {
-			if have != probes/2 {
-				t.Errorf("%d: probe %d has %d", n, user, have)
+			if lastProbe < size*9/10 {
+				t.Errorf("position of the last follow of a probe: got %d, want it in the last tenth of %d", lastProbe, size)
 			}
-		}
+			if got, want := len(followsOfProbe), 2*probes; got != want {
+				t.Errorf("probes: got %d, want %d", got, want)
+			}
+			for probe, got := range followsOfProbe {
+				if want := probes / 2; got != want {
+					t.Errorf("follows of probe %d: got %d, want %d", probe, got, want)
+				}
+			}
+		})
 	}
 }
 
-// TestGrowthMeasuresGraphStores is what measures 10⁸ follows, with few: an archive is generated,
-// the graph built from it, and asked.
+// TestGrowthMeasuresGraphStores makes the measurement that is otherwise made with 10⁸ follows, with
+// a few: it generates an archive, builds the graph from it, and asks the graph.
 func TestGrowthMeasuresGraphStores(t *testing.T) {
 	report := &measure.Report{}
 	b := &measure.Bench{
@@ -50,32 +64,53 @@ func TestGrowthMeasuresGraphStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(report.Growth) != 2 {
-		t.Fatalf("%d sizes", len(report.Growth))
+		t.Fatalf("sizes: got %d, want 2", len(report.Growth))
 	}
-	for _, g := range report.Growth {
-		graph := g.Stores["graph"]
-		if graph.BytesPerFollow < 10 || graph.BytesPerFollow > 100 || g.ArchiveBytesPerFollow < 1 || g.ArchiveBytesPerFollow > 20 ||
-			graph.FollowsPerSecond <= 0 || graph.Memory < 1<<20 || g.StartSeconds != 0 || len(g.Micros) != len(growthOps()) {
-			t.Errorf("%+v", g)
+	for _, growth := range report.Growth {
+		graph := growth.Stores["graph"]
+		if got := graph.BytesPerFollow; got < 10 || got > 100 {
+			t.Errorf("bytes per follow in the graph: got %v, want 10 to 100", got)
+		}
+		if got := growth.ArchiveBytesPerFollow; got < 1 || got > 20 {
+			t.Errorf("bytes per follow in the archive: got %v, want 1 to 20", got)
+		}
+		if graph.FollowsPerSecond <= 0 {
+			t.Errorf("follows per second: got %v, want more than 0", graph.FollowsPerSecond)
+		}
+		if graph.Memory < 1<<20 {
+			t.Errorf("memory: got %v bytes, want at least 1 MiB", graph.Memory)
+		}
+		if got, want := len(growth.Micros), len(growthOps()); got != want {
+			t.Errorf("times of reads: got %d, want %d", got, want)
+		}
+
+		// With GrowthAlone, no service is started.
+		if growth.StartSeconds != 0 {
+			t.Errorf("seconds of a start: got %v, want 0", growth.StartSeconds)
 		}
 	}
 	for _, row := range report.Rows {
-		if len(row.Comparisons) == 0 || len(row.Series) != 2 {
-			t.Errorf("%s: %d series, %d comparisons", row.ID, len(row.Series), len(row.Comparisons))
+		if len(row.Series) != 2 {
+			t.Errorf("series of %s: got %d, want 2", row.ID, len(row.Series))
+		}
+		if len(row.Comparisons) == 0 {
+			t.Errorf("comparisons of %s: got none, want some", row.ID)
 		}
 	}
 }
 
-// TestGrowthArchiveHasAllFollows reads back what was generated.
+// TestGrowthArchiveHasAllFollows reads back the archive that was generated.
 func TestGrowthArchiveHasAllFollows(t *testing.T) {
 	dir := t.TempDir()
-	l := newGrowthLog(10_050)
-	if err := l.archive(t.Context(), dir); err != nil {
+	log := newGrowthLog(10_050)
+	if err := log.archive(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "log")); err != nil {
 		t.Error(err)
 	}
+
+	// The archive must be whole.
 	target, err := bucket.NewDir(filepath.Join(dir, "archive"))
 	if err != nil {
 		t.Fatal(err)
@@ -91,12 +126,21 @@ func TestGrowthArchiveHasAllFollows(t *testing.T) {
 	if err := a.Check(t.Context(), func(uint64, uint64) {}); err != nil {
 		t.Error(err)
 	}
-	r := replayJob{Work: workRebuild, Log: dir, Projection: "graph", Archive: true}
-	found, err := r.run(t.Context())
-	if err != nil || found.Events != l.n {
-		t.Errorf("%d events, %v", found.Events, err)
+	if got, want := a.End().Epoch, uint32(growthEpoch+1); got != want {
+		t.Errorf("epoch of the end: got %v, want %v", got, want)
 	}
-	if got := a.Info(); a.End().Epoch != growthEpoch+1 || a.End().Seq != uint64((l.n+eventsPerEnvelope-1)/eventsPerEnvelope) {
-		t.Errorf("%+v", got)
+	wantEnvelopes := uint64((log.n + eventsPerEnvelope - 1) / eventsPerEnvelope)
+	if got := a.End().Seq; got != wantEnvelopes {
+		t.Errorf("sequence of the end: got %d, want %d", got, wantEnvelopes)
+	}
+
+	// A rebuild must read every follow.
+	job := replayJob{Work: workRebuild, Log: dir, Projection: "graph", Archive: true}
+	result, err := job.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Events != log.n {
+		t.Errorf("events of a rebuild: got %d, want %d", result.Events, log.n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	// Short is the default; -short=false runs everything at full length (docs/development.md).
+	_ = flag.Set("test.short", "true")
 	m.Run()
 }

@@ -16,15 +16,16 @@ func TestPlaysAreBuiltFromArchive(t *testing.T) {
 	}
 
 	if len(report.Rows) != 5 {
-		t.Errorf("expected 5 rows, got %d", len(report.Rows))
+		t.Errorf("rows: got %d, want 5", len(report.Rows))
 	}
 	for _, row := range report.Rows {
+		// One comparison is for the counters, the other one for seen.
 		if len(row.Comparisons) != 2 {
-			t.Errorf("%s: expected a line for counters and one for seen, got %d", row.ID, len(row.Comparisons))
+			t.Errorf("comparisons of %s: got %d, want 2", row.ID, len(row.Comparisons))
 		}
 		for _, s := range row.Series {
 			if s.Median <= 0 {
-				t.Errorf("%s of %s: expected more than 0, got %v", row.ID, s.Name, s.Median)
+				t.Errorf("%s of %s: got %v, want more than 0", row.ID, s.Name, s.Median)
 			}
 		}
 	}

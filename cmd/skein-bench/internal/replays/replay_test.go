@@ -20,6 +20,7 @@ func logSize() int {
 	return 10_000
 }
 
+// newBench returns a bench that measures small logs once.
 func newBench(t *testing.T) *measure.Bench {
 	t.Helper()
 	return &measure.Bench{
@@ -31,34 +32,37 @@ func newBench(t *testing.T) *measure.Bench {
 // process. It does not need Redis.
 func TestJobsReadTheWholeLog(t *testing.T) {
 	b := newBench(t)
-	for _, l := range replayLogs(b) {
-		l.dir = t.TempDir()
-		if err := makeLog(t.Context(), b, l); err != nil {
-			t.Fatal(l.projection, err)
+	for _, log := range replayLogs(b) {
+		log.dir = t.TempDir()
+		if err := makeLog(t.Context(), b, log); err != nil {
+			t.Fatalf("log of %s: %v", log.projection, err)
 		}
-		if l.eventCount < b.Opts.Replayed/2 || l.eventCount > 2*b.Opts.Replayed {
-			t.Errorf("%s: %d events", l.projection, l.eventCount)
+		if least, most := b.Opts.Replayed/2, 2*b.Opts.Replayed; log.eventCount < least || log.eventCount > most {
+			t.Errorf("events in the log of %s: got %d, want %d to %d", log.projection, log.eventCount, least, most)
 		}
-		measureLogBytes(b, l)
-		for _, job := range []replayJob{
-			{Work: workRebuild, Archive: true},
-			{Work: workRebuild},
-		} {
-			job.Log, job.Projection, job.Threshold = l.dir, l.projection, l.threshold
+		measureLogBytes(b, log)
+
+		// Build a store from the archive, and from the stream.
+		for _, fromArchive := range []bool{true, false} {
+			job := replayJob{
+				Work: workRebuild, Archive: fromArchive, Log: log.dir, Projection: log.projection, Threshold: log.threshold,
+			}
 			r := mustRunJob(t, job)
-			if r.Events != l.eventCount || r.Seconds <= 0 || r.ProcessorSeconds < 0 || r.Memory < 1<<20 {
-				t.Errorf("%+v: expected %d events, and a time and memory above 0, got %+v", job, l.eventCount, r)
+			if r.Events != log.eventCount || r.Seconds <= 0 || r.ProcessorSeconds < 0 || r.Memory < 1<<20 {
+				t.Errorf("%+v: got %+v, want %d events, a time above 0, and at least 1 MiB of memory", job, r, log.eventCount)
 			}
 		}
-		if l.follows == nil {
+
+		// Only a log of follows is audited.
+		if log.follows == nil {
 			continue
 		}
-		r := mustRunJob(t, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
-		if int(r.Checks) < b.Opts.Replayed/10 || r.AuditSeconds <= 0 || r.VerifySeconds <= 0 {
-			t.Errorf("audit: expected many checks and times above 0, got %+v", r)
+		r := mustRunJob(t, replayJob{Work: workAudit, Log: log.dir, Threshold: log.threshold})
+		if leastChecks := b.Opts.Replayed / 10; int(r.Checks) < leastChecks || r.AuditSeconds <= 0 || r.VerifySeconds <= 0 {
+			t.Errorf("audit: got %+v, want at least %d checks and times above 0", r, leastChecks)
 		}
 	}
-	checkBytes(t, b.Report)
+	checkEventBytes(t, b.Report)
 }
 
 // mustRunJob encodes a job, runs it in this process, and decodes the result.
@@ -78,12 +82,20 @@ func mustRunJob(t *testing.T, job replayJob) (r replayResult) {
 	return r
 }
 
-// checkBytes checks the rows of bytes of an event.
-func checkBytes(t *testing.T, report *measure.Report) {
+// checkEventBytes checks the rows that say how many bytes an event takes. There must be some.
+func checkEventBytes(t *testing.T, report *measure.Report) {
 	t.Helper()
+	if len(report.Rows) == 0 {
+		t.Error("rows of bytes per event: got none, want some")
+	}
 	for _, row := range report.Rows {
-		if a, s := row.Series[0].Median, row.Series[1].Median; a < 1 || a > 30 || s < a {
-			t.Errorf("%s: expected 1 to 30 bytes in the archive and more in the stream, got %v and %v", row.ID, a, s)
+		archived := row.Series[0].Median
+		streamed := row.Series[1].Median
+		if archived < 1 || archived > 30 {
+			t.Errorf("%s in the archive: got %v bytes, want 1 to 30", row.ID, archived)
+		}
+		if streamed < archived {
+			t.Errorf("%s in the stream: got %v bytes, want at least %v as in the archive", row.ID, streamed, archived)
 		}
 	}
 }
@@ -96,17 +108,20 @@ func TestReplayJobRefusesBadInput(t *testing.T) {
 		`{"Work":"rebuild","Archive":true,"Projection":"x","Log":"` + dir + `"}`:     "no projection is named",
 		`{"Work":"rebuild","Archive":true,"Projection":"graph","Log":"` + dir + `"}`: "there is no archive",
 	} {
-		if err := RunReplayJob(t.Context(), job, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: expected an error with %q, got %v", job, want, err)
+		err := RunReplayJob(t.Context(), job, new(bytes.Buffer))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("RunReplayJob(%s): got error %v, want one with %q", job, err, want)
 		}
 	}
+
+	// No job may leave its temporary directory behind.
 	remaining, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range remaining {
-		if strings.HasPrefix(e.Name(), "job-") {
-			t.Errorf("expected that temporary directories are removed, found %s", e.Name())
+	for _, entry := range remaining {
+		if strings.HasPrefix(entry.Name(), "job-") {
+			t.Errorf("temporary directory: got %s, want none", entry.Name())
 		}
 	}
 }

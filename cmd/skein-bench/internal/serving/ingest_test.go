@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// The follows in the pipelines of Redis are found in the graph by the start of their pipeline, so
-// each follow is written with its own time.
+// TestPipelinesHaveFollowsOfGraphInTurn checks that the follows in the pipelines of Redis are found
+// in the graph by the start of their pipeline, so that each follow is written with its own time.
 func TestPipelinesHaveFollowsOfGraphInTurn(t *testing.T) {
 	const edges = 3*ingestPipeline*ingestConnections + ingestPipeline/2
 	g := workload.NewGraph(100, edges, 1)
