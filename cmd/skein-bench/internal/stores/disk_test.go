@@ -8,6 +8,6 @@ func TestWideIDsDiffer(t *testing.T) {
 		seen[wideID(u)] = true
 	}
 	if len(seen) != 10_000 {
-		t.Errorf("%d different wide ids of 10,000", len(seen))
+		t.Errorf("different wide ids of 10,000 users: got %d, want 10,000", len(seen))
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
+// newTestWorld returns a world of few boards and readers, always the same.
 func newTestWorld(t *testing.T) *feedWorld {
 	t.Helper()
 	boards, posts := makePosts(1100, 5000)
@@ -27,61 +29,77 @@ func newTestWorld(t *testing.T) *feedWorld {
 func TestFeedWorldIsConsistent(t *testing.T) {
 	w := newTestWorld(t)
 	if again := newTestWorld(t); !slices.Equal(w.follows, again.follows) || !slices.Equal(w.posts, again.posts) {
-		t.Error("the same sizes gave another world")
+		t.Error("world of the same sizes: got another one, want the same")
 	}
-	seen, pushes := make(map[workload.Edge]bool), make([]int, len(w.boards))
+
+	isFollow := make(map[workload.Edge]bool)
+	inboxesPerBoard := make([]int, len(w.boards))
 	for _, e := range w.follows {
-		if seen[e] {
-			t.Fatalf("follow %v is a repeat", e)
+		if isFollow[e] {
+			t.Fatalf("follow %v: got it twice, want it once", e)
 		}
-		seen[e] = true
+		isFollow[e] = true
 		if int(e.Follower) < w.inboxCount() {
-			pushes[e.Followee]++
+			inboxesPerBoard[e.Followee]++
 		}
 	}
-	if !slices.Equal(pushes, w.inboxesPerBoard) {
-		t.Error("those who are pushed to are counted wrongly")
+	if diff := cmp.Diff(inboxesPerBoard, w.inboxesPerBoard); diff != "" {
+		t.Errorf("inboxes per board (-want +got):\n%s", diff)
 	}
-	if w.inboxesPerBoard[0] < w.readers {
-		t.Errorf("%d of %d readers follow the first board", w.inboxesPerBoard[0], w.readers)
+
+	// Every reader follows the first board, and only celebrities have more than a tenth of the
+	// readers.
+	if got := w.inboxesPerBoard[0]; got < w.readers {
+		t.Errorf("inboxes of the first board: got %d, want at least %d", got, w.readers)
 	}
-	for board, n := range w.inboxesPerBoard {
-		if (n > w.readers/10) != (board < celebrityCount) {
-			t.Errorf("board %d has %d followers", board, n)
+	for board, got := range w.inboxesPerBoard {
+		isCelebrity := board < celebrityCount
+		if hasMany := got > w.readers/10; hasMany != isCelebrity {
+			t.Errorf("inboxes of board %d: got %d, want more than %d: %v", board, got, w.readers/10, isCelebrity)
 		}
 	}
+
 	for kind, want := range map[*[]feedReader]int{
 		&w.light: followsPerLightReader, &w.heavy: celebrityCount + 540, &w.returning: celebrityCount + 540,
 	} {
 		for _, r := range *kind {
 			if len(r.boards) != want || !slices.IsSorted(r.boards) {
-				t.Errorf("reader %d follows %d boards, not %d: %v", r.number, len(r.boards), want, r.boards)
+				t.Errorf("boards of reader %d: got %v, want %d of them in their order", r.number, r.boards, want)
 			}
 			for _, board := range r.boards {
-				if !seen[workload.Edge{Follower: r.number, Followee: board}] {
-					t.Errorf("reader %d does not follow board %d", r.number, board)
+				if !isFollow[workload.Edge{Follower: r.number, Followee: board}] {
+					t.Errorf("follow of board %d by reader %d: got none, want one", board, r.number)
 				}
 			}
 		}
 	}
-	if !slices.IsSortedFunc(w.posts, func(a, b feedPost) int { return int(a.createdAt - b.createdAt) }) {
-		t.Error("posts are not in the order of time")
+
+	byTime := func(a, b feedPost) int { return int(a.createdAt - b.createdAt) }
+	if !slices.IsSortedFunc(w.posts, byTime) {
+		t.Error("posts: got another order, want the oldest first")
 	}
 }
 
 func TestLastRunsHaveEnoughDeliveries(t *testing.T) {
 	w := newTestWorld(t)
-	runs := w.lastRuns(3, 10_000)
+	const wantDeliveries = 10_000
+	runs := w.lastRuns(3, wantDeliveries)
 	if len(runs) != 3 || runs[2].to != len(w.posts) || runs[0].to != runs[1].from || runs[1].to != runs[2].from {
-		t.Fatalf("runs %v of %d posts", runs, len(w.posts))
+		t.Fatalf("runs: got %v, want three that follow each other up to post %d", runs, len(w.posts))
 	}
-	for _, r := range runs {
-		if n := w.countDeliveries(w.postsIn(r)); n < 10_000 || n-w.inboxesPerBoard[w.posts[r.from].board] >= 10_000 {
-			t.Errorf("run %v has %d deliveries", r, n)
+
+	// Without its first post, a run would have too few deliveries.
+	for _, run := range runs {
+		got := w.countDeliveries(w.postsIn(run))
+		ofFirstPost := w.inboxesPerBoard[w.posts[run.from].board]
+		if got < wantDeliveries || got-ofFirstPost >= wantDeliveries {
+			t.Errorf("deliveries of run %v: got %d, %d of them of the first post, want no post more than needed for %d", run, got, ofFirstPost, wantDeliveries)
 		}
 	}
-	if runs := w.lastRuns(3, 1<<40); !slices.Equal(runs, []postRange{{0, len(w.posts)}}) {
-		t.Errorf("all posts in one run: %v", runs)
+
+	// With fewer deliveries than a run should have, all posts are one run.
+	if got, want := w.lastRuns(3, 1<<40), []postRange{{0, len(w.posts)}}; !slices.Equal(got, want) {
+		t.Errorf("runs of very many deliveries: got %v, want %v", got, want)
 	}
 }
 
@@ -93,85 +111,113 @@ const pullAllThreshold = 0
 func TestPagesOpenExpectedOutboxes(t *testing.T) {
 	w := newTestWorld(t)
 	b := &measure.Bench{Dir: t.TempDir()}
-	for _, threshold := range []int64{pullAllThreshold, pushAllThreshold} {
-		f, err := openFeedStore(b, w, threshold)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.loadFollows(w); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.createInboxes(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
-		log, err := w.encodePosts(w.posts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := foldEncoded(t.Context(), f.BenchStore, log); err != nil {
-			t.Fatal(err)
-		}
-		want := func(r feedReader) []string { return w.expectedPage(w.posts, r.boards) }
-		for name, class := range map[string]struct {
-			readers  []feedReader
-			outboxes int
-		}{
-			"light": {w.light, 0}, "heavy": {w.heavy, 0}, "returning": {w.returning, len(w.returning[0].boards)},
-		} {
-			if threshold == pullAllThreshold {
-				class.outboxes = len(class.readers[0].boards)
+	wantPage := func(r feedReader) []string { return w.expectedPage(w.posts, r.boards) }
+	wantEmptyPage := func(feedReader) []string { return nil }
+	for name, threshold := range map[string]int64{"all pulled": pullAllThreshold, "all pushed": pushAllThreshold} {
+		t.Run(name, func(t *testing.T) {
+			f, err := openFeedStore(b, w, threshold)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for range 2 { // a page begins an inbox, so returning readers lose theirs before each
-				if name == "returning" {
-					if err := f.dropInbox(class.readers[0].number); err != nil {
-						t.Fatal(err)
+			if err := f.loadFollows(w); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.createInboxes(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+			log, err := w.encodePosts(w.posts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := foldEncoded(t.Context(), f.BenchStore, log); err != nil {
+				t.Fatal(err)
+			}
+
+			for class, readers := range map[string][]feedReader{"light": w.light, "heavy": w.heavy, "returning": w.returning} {
+				t.Run(class, func(t *testing.T) {
+					// A reader whose inbox does not have the posts opens the outbox of each board.
+					reader := readers[0]
+					wantOpened := 0
+					if threshold == pullAllThreshold || class == "returning" {
+						wantOpened = len(reader.boards)
 					}
-				}
-				page, err := f.readPage(t.Context(), class.readers[0].number)
-				if err != nil || page.OutboxesOpened != class.outboxes {
-					t.Errorf("%s, threshold %d: %d outboxes were opened, not %d; %v", name, threshold, page.OutboxesOpened, class.outboxes, err)
-				}
+
+					// A page begins an inbox, so returning readers lose theirs before each page.
+					for range 2 {
+						if class == "returning" {
+							if err := f.dropInbox(reader.number); err != nil {
+								t.Fatal(err)
+							}
+						}
+						page, err := f.readPage(t.Context(), reader.number)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if page.OutboxesOpened != wantOpened {
+							t.Errorf("opened outboxes: got %d, want %d", page.OutboxesOpened, wantOpened)
+						}
+					}
+					if err := f.checkPages(t.Context(), readers, wantPage); err != nil {
+						t.Error(err)
+					}
+				})
 			}
-			if err := f.checkPages(t.Context(), class.readers, want); err != nil {
-				t.Errorf("%s: %v", name, err)
+
+			// The check must notice a page that has too much.
+			if err := f.checkPages(t.Context(), w.light[:1], wantEmptyPage); err == nil {
+				t.Error("checkPages of a page that is not empty: got no error, want one")
 			}
-		}
-		if err := f.checkPages(t.Context(), w.light[:1], func(feedReader) []string { return nil }); err == nil {
-			t.Error("a wrong page was not noticed")
-		}
-		if n, err := f.CompactedBytes(t.Context()); err != nil || n == 0 {
-			t.Errorf("compacted to %d bytes, %v", n, err)
-		}
-		if err := f.CloseAndRemove(); err != nil {
-			t.Error(err)
-		}
+
+			size, err := f.CompactedBytes(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			if size == 0 {
+				t.Error("bytes of the compacted store: got 0, want more")
+			}
+			if err := f.CloseAndRemove(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
 func TestPostsAreReadPlainAndCompressed(t *testing.T) {
 	const table = "created_utc,board,post_id,score,ups\n10,b,x,1,0\n20,a,y,5,0\n20,b,z,2,0\n30,c,w,4,0\n"
-	plain := filepath.Join(t.TempDir(), "posts.csv")
-	var packed bytes.Buffer
-	zw, err := zstd.NewWriter(&packed)
+	var compressed bytes.Buffer
+	writer, err := zstd.NewWriter(&compressed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := zw.Write([]byte(table)); err != nil {
+	if _, err := writer.Write([]byte(table)); err != nil {
 		t.Fatal(err)
 	}
-	if err := zw.Close(); err != nil {
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"plain": []byte(table), "zstd": packed.Bytes()} {
-		if err := os.WriteFile(plain, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		boards, posts, err := readPosts(plain, 3)
-		want := []feedPost{{"y", 20e6, 0}, {"z", 20e6, 2}, {"w", 30e6, 1}}
-		if err != nil || !slices.Equal(boards, []string{"a", "c", "b"}) || !slices.Equal(posts, want) {
-			t.Errorf("%s: boards %v, posts %v, %v", name, boards, posts, err)
-		}
+
+	// Only the last three posts are read.
+	wantBoards := []string{"a", "c", "b"}
+	wantPosts := []feedPost{{"y", 20e6, 0}, {"z", 20e6, 2}, {"w", 30e6, 1}}
+	for name, data := range map[string][]byte{"plain": []byte(table), "zstd": compressed.Bytes()} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "posts.csv")
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			boards, posts, err := readPosts(path, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(boards, wantBoards) {
+				t.Errorf("boards: got %v, want %v", boards, wantBoards)
+			}
+			if !slices.Equal(posts, wantPosts) {
+				t.Errorf("posts: got %v, want %v", posts, wantPosts)
+			}
+		})
 	}
+
 	for text, want := range map[string]string{
 		"":                              "EOF",
 		"board,post_id,score\n":         "no column is named created_utc",
@@ -182,7 +228,7 @@ func TestPostsAreReadPlainAndCompressed(t *testing.T) {
 		"created_utc,board,post_id\n1,": "no column is named score",
 	} {
 		if _, _, _, err := parsePosts(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("parsePosts(%q): got error %v, want one with %q", text, err, want)
 		}
 	}
 }
@@ -194,17 +240,19 @@ func TestDeliveryCommandsAreEncoded(t *testing.T) {
 			"*4\r\n$15\r\nZREMRANGEBYRANK\r\n$1\r\nk\r\n$1\r\n0\r\n$5\r\n-1001\r\n",
 	} {
 		if got := string(kind.appendDelivery(nil, "k", "p", "9")); got != want {
-			t.Errorf("%s: %q", kind.seriesName(), got)
+			t.Errorf("delivery as %s: got %q, want %q", kind.seriesName(), got, want)
 		}
 	}
 }
 
 func TestMergedListsAreNewestFirst(t *testing.T) {
 	lists := idLists{{"9", "4", "1"}, {"8"}, {"7", "6", "5", "3", "2"}}
-	if got := lists.takeNewest(6); !slices.Equal(got, []string{"9", "8", "7", "6", "5", "4"}) {
-		t.Errorf("merged %v", got)
+	if got, want := lists.takeNewest(6), []string{"9", "8", "7", "6", "5", "4"}; !slices.Equal(got, want) {
+		t.Errorf("newest of many: got %v, want %v", got, want)
 	}
-	if got := (idLists{{"2"}, {"1"}}).takeNewest(6); !slices.Equal(got, []string{"2", "1"}) {
-		t.Errorf("merged %v", got)
+
+	shortLists := idLists{{"2"}, {"1"}}
+	if got, want := shortLists.takeNewest(6), []string{"2", "1"}; !slices.Equal(got, want) {
+		t.Errorf("newest of two: got %v, want %v", got, want)
 	}
 }
