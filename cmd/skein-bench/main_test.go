@@ -25,7 +25,11 @@ func runBench(t *testing.T, opts measure.Options) *measure.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Self, opts.Dir, opts.Limit, opts.Quick, opts.Progress = self, t.TempDir(), 10*time.Minute, true, t.Output()
+	opts.Self = self
+	opts.Dir = t.TempDir()
+	opts.Limit = 10 * time.Minute
+	opts.Quick = true
+	opts.Progress = t.Output()
 	report, err := bench.Run(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -33,40 +37,48 @@ func runBench(t *testing.T, opts measure.Options) *measure.Report {
 	return report
 }
 
-// TestLatency times the calls of all methods in all circumstances.
-func TestLatency(t *testing.T) {
+// TestLatencyTimesEveryMethod times the calls of all methods in all circumstances.
+func TestLatencyTimesEveryMethod(t *testing.T) {
 	report := runBench(t, measure.Options{
 		Only: []string{"latency"}, Users: 5000, Edges: 25_000, Follows: 10_000, Runs: 1, Time: 500 * time.Millisecond,
 	})
-	timed := 0
+	seriesWithTimes := 0
 	for _, row := range report.Rows {
 		if row.Load == nil {
 			continue
 		}
-		if row.Load.Saturated <= 0 || row.Load.Rate <= 0 || row.Load.Entries <= 0 || len(row.Series) != 5 {
-			t.Errorf("%s: %+v, %d series", row.ID, *row.Load, len(row.Series))
+		if row.Load.Saturated <= 0 || row.Load.Rate <= 0 || row.Load.Entries <= 0 {
+			t.Errorf("load of %s: got %+v, want every part above 0", row.ID, *row.Load)
 		}
-		with := 0
+		if len(row.Series) != 5 {
+			t.Errorf("series of %s: got %d, want 5", row.ID, len(row.Series))
+		}
+
+		// On a busy machine, the calls of a slow method are so few that there may be no times.
+		rowSeriesWithTimes := 0
 		for _, s := range row.Series {
 			if s.Void == 1 && len(s.P50) == 0 {
-				continue // on a busy machine, the calls of a slow method are so few that there may be none
+				continue
 			}
-			with++
+			rowSeriesWithTimes++
 			if len(s.P50) != 1 || s.P50[0] <= 0 || s.P99[0] < s.P50[0] || s.P999[0] < s.P99[0] {
-				t.Errorf("%s: %s: %v, %v, %v", row.ID, s.Name, s.P50, s.P99, s.P999)
+				t.Errorf("percentiles of %s, %s: got p50 %v, p99 %v and p99.9 %v, want one of each above 0, in this order",
+					row.ID, s.Name, s.P50, s.P99, s.P999)
 			}
 		}
-		timed += with
-		compared := with - 1 // each is held against the quiet one
+		seriesWithTimes += rowSeriesWithTimes
+
+		// Each series is compared with the first one, which is of a quiet service.
+		wantComparisons := rowSeriesWithTimes - 1
 		if len(row.Series[0].P50) == 0 {
-			compared = 0
+			wantComparisons = 0
 		}
-		if len(row.Comparisons) != compared {
-			t.Errorf("%s: %d comparisons of %d series with times", row.ID, len(row.Comparisons), with)
+		if got := len(row.Comparisons); got != wantComparisons {
+			t.Errorf("comparisons of %s with times in %d series: got %d, want %d", row.ID, rowSeriesWithTimes, got, wantComparisons)
 		}
 	}
-	if timed < 5*20 {
-		t.Errorf("%d times were taken", timed)
+	if want := 5 * 20; seriesWithTimes < want {
+		t.Errorf("series with times: got %d, want at least %d", seriesWithTimes, want)
 	}
 }
 
@@ -106,41 +118,56 @@ func TestComparisonMeasuresEveryRow(t *testing.T) {
 
 // TestComparisonRefusesTooFewRounds demands that the error names the flag and the limit.
 func TestComparisonRefusesTooFewRounds(t *testing.T) {
+	const want = "--runs must be at least 5"
 	err := run(t.Context(), []string{"compare", "--runs", "4"}, &streams{io.Discard, io.Discard})
-	if err == nil || !strings.Contains(err.Error(), "--runs must be at least 5") {
-		t.Errorf("--runs 4: %v", err)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("compare --runs 4: got error %v, want one with %q", err, want)
 	}
 }
 
-// TestGrowthOfServices starts the service with all stores of a few sizes.
-func TestGrowthOfServices(t *testing.T) {
+// TestGrowthMeasuresServices starts the service with all stores of two sizes.
+func TestGrowthMeasuresServices(t *testing.T) {
 	report := runBench(t, measure.Options{Only: []string{"growth"}, Growth: []int{10_000, 20_000}, Runs: 2})
-	last := report.Growth[len(report.Growth)-1]
-	if len(report.Growth) != 2 || last.StartSeconds <= 0 || last.ReadyBytes < 1<<20 || last.IdleBytes < 1<<20 || last.UnauditedBytes < 1<<20 {
-		t.Errorf("%+v", last)
+	if len(report.Growth) != 2 {
+		t.Fatalf("sizes: got %d, want 2", len(report.Growth))
+	}
+	last := report.Growth[1]
+	if last.StartSeconds <= 0 {
+		t.Errorf("seconds of a start: got %v, want more than 0", last.StartSeconds)
+	}
+	if last.ReadyBytes < 1<<20 || last.IdleBytes < 1<<20 || last.UnauditedBytes < 1<<20 {
+		t.Errorf("memory: got %.0f bytes when ready, %.0f when idle and %.0f without the auditor, want at least 1 MiB each",
+			last.ReadyBytes, last.IdleBytes, last.UnauditedBytes)
 	}
 	for _, row := range report.Rows {
 		if len(row.Comparisons) == 0 {
-			t.Errorf("%s is held against nothing", row.ID)
+			t.Errorf("comparisons of %s: got none, want some", row.ID)
 		}
 	}
 }
 
-// TestRefusesCgo demands that only programs that are built as released ones measure, and that each
-// build says which it is.
-func TestRefusesCgo(t *testing.T) {
+// TestOnlyBuildsWithoutCgoMeasure demands that a program that is built with cgo refuses to measure,
+// because released programs are built without it. "nothing" is no group, so every build fails.
+func TestOnlyBuildsWithoutCgoMeasure(t *testing.T) {
 	err := run(t.Context(), []string{"--only", "nothing"}, &streams{io.Discard, io.Discard})
-	if err == nil || strings.Contains(err.Error(), "built with cgo") == isStatic() {
-		t.Errorf("without cgo: %v: %v", isStatic(), err)
+	if err == nil {
+		t.Fatal("run: got no error, want one")
+	}
+	const cgoError = "built with cgo"
+	if got, want := strings.Contains(err.Error(), cgoError), !isStatic(); got != want {
+		t.Errorf("run: got error %v, want %q in it: %v", err, cgoError, want)
 	}
 }
 
-func TestByteSize(t *testing.T) {
-	var b byteSize
-	if err := b.UnmarshalText([]byte("3GiB")); err != nil || b != 3<<30 {
-		t.Errorf("%d, %v", b, err)
+func TestByteSizeMayHaveUnit(t *testing.T) {
+	var size byteSize
+	if err := size.UnmarshalText([]byte("3GiB")); err != nil {
+		t.Fatal(err)
 	}
-	if err := b.UnmarshalText([]byte("much")); err == nil {
-		t.Errorf("much is %d", b)
+	if want := byteSize(3 << 30); size != want {
+		t.Errorf("3GiB: got %d, want %d", size, want)
+	}
+	if err := size.UnmarshalText([]byte("much")); err == nil {
+		t.Errorf("much: got %d, want an error", size)
 	}
 }

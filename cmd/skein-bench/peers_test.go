@@ -18,15 +18,16 @@ func TestQuick(t *testing.T) {
 		measured[r.ID] = true
 		for _, s := range r.Series {
 			if len(s.Values) != 1 || s.Median <= 0 {
-				t.Errorf("%s: %s: %v", r.ID, s.Name, s.Values)
+				t.Errorf("values of %s, %s: got %v, want one above 0", r.ID, s.Name, s.Values)
 			}
 		}
 		if len(r.Comparisons) == 0 {
-			t.Errorf("%s is held against nothing", r.ID)
+			t.Errorf("comparisons of %s: got none, want some", r.ID)
 		}
 		for _, c := range r.Comparisons {
+			// This form also finds a ratio that is not a number.
 			if !(c.Ratio > 0) {
-				t.Errorf("%s: %s against %s: %v", r.ID, c.Of, c.To, c.Ratio)
+				t.Errorf("ratio of %s to %s in %s: got %v, want more than 0", c.Of, c.To, r.ID, c.Ratio)
 			}
 		}
 	}
@@ -41,10 +42,10 @@ func TestQuick(t *testing.T) {
 		"replay-bytes-seen", "replay-counters", "replay-counters-core", "replay-bytes-counters", "replay-round",
 	} {
 		if !measured[id] {
-			t.Errorf("row %s is missing", id)
+			t.Errorf("row %s: got none, want one", id)
 		}
 	}
 	if m := report.Machine; m.CPU == "" || m.Redis == "unknown" || m.Wrk == "unknown" {
-		t.Errorf("machine: %+v", m)
+		t.Errorf("machine: got %+v, want it with its processor, and the versions of Redis and wrk", m)
 	}
 }

@@ -16,39 +16,47 @@ func TestNotificationRunsHaveDifferentFacts(t *testing.T) {
 	type fact struct {
 		recipient, actor, pin, repin uint32
 	}
-	facts := make(map[fact]bool)
-	last := make(map[uint32]notification)
-	trimmed := 0
 	runs, err := notificationRuns(3, 10_000, recipients)
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	seen := make(map[fact]bool)
+	lastOfRecipient := make(map[uint32]notification)
 	for _, run := range runs {
 		for _, n := range run {
 			f := fact{n.recipient, n.actor, n.pin, n.repin}
-			if facts[f] {
-				t.Fatalf("%+v is a repetition", n)
+			if seen[f] {
+				t.Fatalf("notification %+v: got it twice, want it once", n)
 			}
-			facts[f] = true
-			if before, ok := last[n.recipient]; ok && before.at >= n.at {
-				t.Fatalf("%+v is not later than %+v", n, before)
+			seen[f] = true
+
+			if last, ok := lastOfRecipient[n.recipient]; ok && last.at >= n.at {
+				t.Fatalf("notification %+v: got it at the same time as %+v or earlier, want it later", n, last)
 			}
-			last[n.recipient] = n
+			lastOfRecipient[n.recipient] = n
+
+			// Actors have the numbers behind those of the recipients.
 			if n.recipient >= recipients || n.actor < recipients || n.actor >= 2*recipients {
-				t.Fatalf("%+v has a wrong recipient or actor", n)
+				t.Fatalf("notification %+v: got another recipient or actor, want a recipient below %d, and an actor from there to %d",
+					n, recipients, 2*recipients)
 			}
 		}
 	}
+
+	// Some recipient must have so many notifications that its list has its maximum length.
+	hasFullList := false
 	for _, list := range keptNotifications(runs) {
-		if len(list) == notificationsKept {
-			trimmed++
-		}
+		hasFullList = hasFullList || len(list) == notificationsKept
 	}
-	if trimmed == 0 {
-		t.Errorf("no recipient received more than the %d notifications that are kept", notificationsKept)
+	if !hasFullList {
+		t.Errorf("recipients with %d notifications: got none, want some", notificationsKept)
 	}
-	if _, err := notificationRuns(3, 10_000, 100); err == nil || !strings.Contains(err.Error(), "--readers") {
-		t.Errorf("100 users cannot receive 30000 different notifications: %v", err)
+
+	// 100 users cannot receive 30,000 different notifications. The error names the flag to change.
+	const wantErr = "--readers"
+	if _, err := notificationRuns(3, 10_000, 100); err == nil || !strings.Contains(err.Error(), wantErr) {
+		t.Errorf("notificationRuns for 100 users: got error %v, want one with %q", err, wantErr)
 	}
 }
 
@@ -76,17 +84,17 @@ func TestNotificationStoresAnswerAsExpected(t *testing.T) {
 	for _, c := range classes {
 		t.Run(c.title, func(t *testing.T) {
 			for _, user := range c.users {
-				expected := c.expectedGroups(user)
-				if n := len(expected); n <= feedPageSize || n > maxBadge {
-					t.Errorf("there are %d groups, want more than a page and at most %d", n, maxBadge)
+				want := c.expectedGroups(user)
+				if got := len(want); got <= feedPageSize || got > maxBadge {
+					t.Errorf("groups of user %d: got %d, want more than the %d of a page and at most %d", user, got, feedPageSize, maxBadge)
 				}
-				if err := s.check(t.Context(), workload.UserID(user), expected); err != nil {
+				if err := s.check(t.Context(), workload.UserID(user), want); err != nil {
 					t.Error(err)
 				}
 
-				// An answer that has too much is noticed.
-				if err := s.check(t.Context(), workload.UserID(user), expected[1:]); err == nil {
-					t.Error("a wrong page was not noticed")
+				// The check must notice an answer that has too much.
+				if err := s.check(t.Context(), workload.UserID(user), want[1:]); err == nil {
+					t.Error("check of an answer with one group too many: got no error, want one")
 				}
 			}
 		})
@@ -96,24 +104,24 @@ func TestNotificationStoresAnswerAsExpected(t *testing.T) {
 func TestUsersSeePartOfWhatTheyReceived(t *testing.T) {
 	for _, c := range notifiedClasses(1) {
 		t.Run(c.title, func(t *testing.T) {
-			hidden := make(map[string]int)
+			hiddenCounts := make(map[string]int)
 			for _, n := range c.notificationsOf(c.users[0]) {
 				switch {
 				case n.isVisible():
 					continue
 				case isMuted(n.actor):
-					hidden["muted"]++
+					hiddenCounts["muted"]++
 				case isBlocked(n.actor):
-					hidden["blocked"]++
+					hiddenCounts["blocked"]++
 				case n.kind == notifications.Repinned && isDeletedRepin(n.repin):
-					hidden["re-pin deleted"]++
+					hiddenCounts["re-pin deleted"]++
 				default:
-					hidden["pin deleted"]++
+					hiddenCounts["pin deleted"]++
 				}
 			}
 			for _, reason := range []string{"muted", "blocked", "re-pin deleted", "pin deleted"} {
-				if hidden[reason] == 0 {
-					t.Errorf("no notification is hidden for this reason: %s", reason)
+				if hiddenCounts[reason] == 0 {
+					t.Errorf("notifications that are hidden because of %q: got none, want some", reason)
 				}
 			}
 		})
@@ -125,6 +133,6 @@ func TestNotificationCommandsAreEncoded(t *testing.T) {
 	want := "*5\r\n$4\r\nZADD\r\n$17\r\nn:r:1000000000001\r\n$2\r\nNX\r\n$1\r\n9\r\n$32\r\n1000000000003 1000000000002 like\r\n" +
 		"*4\r\n$15\r\nZREMRANGEBYRANK\r\n$17\r\nn:r:1000000000001\r\n$1\r\n0\r\n$5\r\n-1001\r\n"
 	if got := string(appendNotification(nil, n)); got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("appendNotification: got %q, want %q", got, want)
 	}
 }

@@ -8,66 +8,81 @@ import (
 
 func TestGraphIsConsistentAndRepeatable(t *testing.T) {
 	g := NewGraph(500, 4000, 1)
-	if !slices.Equal(g.Edges, NewGraph(500, 4000, 1).Edges) {
-		t.Error("the same seed gave another graph")
+	if again := NewGraph(500, 4000, 1); !slices.Equal(g.Edges, again.Edges) {
+		t.Error("graph of the same seed: got another one, want the same")
 	}
-	followers := make([]int, g.Users)
+
+	followerCounts := make([]int, g.Users)
 	seen := make(map[Edge]bool)
 	for _, e := range g.Edges {
 		if e.Follower == e.Followee || seen[e] {
-			t.Fatalf("follow %v is of oneself, or a repeat", e)
-		}
-		if !g.Follows(e.Follower, e.Followee) {
-			t.Fatalf("follow %v is not found", e)
+			t.Fatalf("follow %v: got one of oneself, or a repeat, want neither", e)
 		}
 		seen[e] = true
-		followers[e.Followee]++
-	}
-	if !slices.Equal(followers, g.Followers) {
-		t.Error("the followers are counted wrongly")
-	}
-	if !slices.IsSortedFunc(followers, func(a, b int) int { return b - a }) {
-		t.Error("users are not numbered by their followers")
+		if !g.Follows(e.Follower, e.Followee) {
+			t.Fatalf("Follows of %v: got false, want true", e)
+		}
+		followerCounts[e.Followee]++
 	}
 	if len(seen) != 4000 {
-		t.Errorf("expected 4000 follows, got %d", len(seen))
+		t.Errorf("follows: got %d, want 4000", len(seen))
 	}
-	for _, n := range []int{0, 1, 10, followers[0], followers[0] + 1} {
+	if !slices.Equal(g.Followers, followerCounts) {
+		t.Errorf("counts of followers: got %v, want %v", g.Followers, followerCounts)
+	}
+
+	// Users are numbered by their followers, the most followed one first.
+	if !slices.IsSortedFunc(followerCounts, func(a, b int) int { return b - a }) {
+		t.Errorf("counts of followers: got %v, want the greatest first", followerCounts)
+	}
+
+	for _, least := range []int{0, 1, 10, followerCounts[0], followerCounts[0] + 1} {
 		want := 0
-		for _, f := range followers {
-			if f >= n {
+		for _, count := range followerCounts {
+			if count >= least {
 				want++
 			}
 		}
-		if got := g.CountWithFollowers(n); got != want {
-			t.Errorf("%d users have at least %d followers, want %d", got, n, want)
+		if got := g.CountWithFollowers(least); got != want {
+			t.Errorf("users with at least %d followers: got %d, want %d", least, got, want)
 		}
 	}
 }
 
 func TestHalfOfRandomQuestionsAreFollows(t *testing.T) {
 	g := NewGraph(500, 4000, 1)
-	r := rand.New(rand.NewPCG(1, 1))
-	for i, p := range g.Pairs(r, 1000) {
-		if g.Follows(p.Follower, p.Followee) != (i%2 == 0) {
-			t.Fatalf("pair %d: %v", i, p)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i, pair := range g.Pairs(rng, 1000) {
+		want := i%2 == 0
+		if got := g.Follows(pair.Follower, pair.Followee); got != want {
+			t.Fatalf("pair %d, %v, follows: got %v, want %v", i, pair, got, want)
 		}
 	}
-	for _, f := range g.Filters(r, 200) {
-		found := 0
-		for _, c := range f.Candidates {
-			if g.Follows(f.Viewer, c) {
-				found++
+
+	for _, filter := range g.Filters(rng, 200) {
+		if got := len(filter.Candidates); got != FilterSize {
+			t.Fatalf("candidates of %d: got %d, want %d", filter.Viewer, got, FilterSize)
+		}
+		followed := 0
+		for _, candidate := range filter.Candidates {
+			if g.Follows(filter.Viewer, candidate) {
+				followed++
 			}
 		}
-		if want := min(len(g.FolloweesOf(f.Viewer)), FilterSize/2); found != want || len(f.Candidates) != FilterSize {
-			t.Fatalf("%d of %d candidates are followed, want %d", found, len(f.Candidates), want)
+
+		// A viewer who follows too few users has all of them among the candidates.
+		if want := min(len(g.FolloweesOf(filter.Viewer)), FilterSize/2); followed != want {
+			t.Fatalf("followed candidates of %d: got %d, want %d", filter.Viewer, followed, want)
 		}
 	}
 }
 
+// TestIDsHaveThirteenDigits checks the form that redis-benchmark needs, which writes random numbers
+// with 12 digits: they come behind a 1.
 func TestIDsHaveThirteenDigits(t *testing.T) {
-	if UserID(0) != "1000000000000" || UserID(42) != "1000000000042" {
-		t.Errorf("%s, %s: redis-benchmark writes random numbers with 12 digits", UserID(0), UserID(42))
+	for user, want := range map[uint32]string{0: "1000000000000", 42: "1000000000042"} {
+		if got := UserID(user); got != want {
+			t.Errorf("UserID(%d): got %s, want %s", user, got, want)
+		}
 	}
 }

@@ -20,11 +20,14 @@ func TestAOFHasOneTransactionPerFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := string(programs.AppendFollow(nil, UserID(g.Edges[0].Follower), UserID(g.Edges[0].Followee), "1700000000000000"))
-	if want := "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n" + first; !strings.HasPrefix(string(data), want) {
-		t.Errorf("%.200s", data)
+
+	first := g.Edges[0]
+	wantPrefix := "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n" +
+		string(programs.AppendFollow(nil, UserID(first.Follower), UserID(first.Followee), "1700000000000000"))
+	if !strings.HasPrefix(string(data), wantPrefix) {
+		t.Errorf("beginning of the file: got %.200q, want %q", data, wantPrefix)
 	}
-	if n := bytes.Count(data, []byte("EXEC")); n != 300 {
-		t.Errorf("%d transactions", n)
+	if got := bytes.Count(data, []byte("EXEC")); got != 300 {
+		t.Errorf("transactions: got %d, want 300", got)
 	}
 }
