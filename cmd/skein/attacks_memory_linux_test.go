@@ -28,7 +28,7 @@ import (
 // TestAttacksFitIntoMemory demands that the process exceeds --memory by at most a tenth, whatever
 // strangers send, and that it answers afterwards. It runs the real program with the least memory
 // that the program accepts. The tests of the gateway check how each attack is answered.
-func TestAttacksFitIntoMemory(t *testing.T) {
+func TestAttacksFitIntoMemory(t *testing.T) { //nolint:tparallel // the attacks follow one another, and add up
 	t.Parallel()
 	const maxResident = minMemory / 10 * 11
 	s := startServer(t.Context(), t, "--memory", "256MiB", "--log-level", "error")
