@@ -208,7 +208,7 @@ func TestFeedEntriesDescribePins(t *testing.T) {
 	}
 
 	t.Run("without a seen store", func(t *testing.T) {
-		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true})
+		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, AtLeast: at})
 		if res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 1 {
 			t.Errorf("hide_seen: got %v, want one entry and %v", res, seenUnavailable)
 		}
@@ -393,7 +393,7 @@ func TestReadFeedNewerThan(t *testing.T) {
 	}
 
 	t.Run("empty newer_than reads the whole feed", func(t *testing.T) {
-		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan("")})
+		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan(""), AtLeast: at})
 		if len(res.GetEntries()) != 11 {
 			t.Errorf("got %d entries, want 11: %v", len(res.GetEntries()), res)
 		}
@@ -732,6 +732,8 @@ func TestSessionByHeatExpiresAfterAnHour(t *testing.T) {
 	}
 	heatRequest := secondPage(byHeat)
 	newestRequest := secondPage(newestFirst)
+	// A request without an order continues a session in the order of time.
+	newestRequest.Order = skeinv1.FeedOrder_FEED_ORDER_UNSPECIFIED
 
 	fold(envelopes[1])
 	if res := w.readFeed(heatRequest); len(res.GetEntries()) != 1 {

@@ -37,7 +37,7 @@ func TestFilterFollowed(t *testing.T) {
 	// The follow of eve includes the default board and created boards, but not the excluded board
 	// dogs.
 	t.Run("boards", func(t *testing.T) {
-		res := ask(w, w.graph.FilterFollowed, &skeinv1.FilterFollowedRequest{ViewerId: "ann", Boards: []*skeinv1.Board{
+		res := ask(w, w.graph.FilterFollowed, &skeinv1.FilterFollowedRequest{ViewerId: "ann", AtLeast: at, Boards: []*skeinv1.Board{
 			board("cid", "cats"), board("cid", "dogs"), board("eve", "dogs"), board("eve", ""), board("eve", "hens"),
 			board("eve", "never"), board("nobody", ""),
 		}})

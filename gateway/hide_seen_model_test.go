@@ -77,8 +77,8 @@ func (a *audience) something(t *rapid.T, items []string) {
 	case 2, 3:
 		a.serve(rapid.SliceOfNDistinct(item, 1, len(items), rapid.ID).Draw(t, "served")...)
 	case 4:
-		// With these items, all or most of those that were served before are no longer among the
-		// last 100. Their ids contain the position, so that they are new each time.
+		// With these items, at most the newest ten of those that were served before are still among
+		// the last 100. Their ids contain the position, so that they are new each time.
 		others := make([]string, rapid.IntRange(90, 100).Draw(t, "others"))
 		for i := range others {
 			others[i] = fmt.Sprintf("%s-%d", a.at, i)

@@ -135,8 +135,8 @@ func TestHideSeenWhilePlaying(t *testing.T) {
 					break
 				}
 
-				// The reader plays an item of this page and one that comes on a later page. Another
-				// user changes the heat of a third item.
+				// The reader plays an item of this page and one that, on the first pages, is still far
+				// from shown. Another user changes the heat of a third item.
 				itemOfPage := res.GetEntries()[3].GetItemId()
 				laterItem := item(2 * page)
 				playedItems[itemOfPage] = true

@@ -97,6 +97,7 @@ func parseError(t testing.TB, body []byte) (e jsonError) {
 func TestJSONAnswersHaveDefaultValues(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"))
+	w.caughtUp(at)
 	for _, c := range []struct{ name, procedure, body, want string }{
 		{
 			"CheckFollows", connectv1.GraphServiceCheckFollowsProcedure,

@@ -61,6 +61,7 @@ func TestOutdatedSeenIsAskedWithItsOwnSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := w.replica(keepIn(dirs), withSettings(present))
 			now.t = t
+			defer now.shutDown()
 			mustBeOutdated(t, now.seen)
 			for window, want := range map[int32]struct {
 				unseen []uint32
@@ -71,7 +72,6 @@ func TestOutdatedSeenIsAskedWithItsOwnSettings(t *testing.T) {
 					t.Errorf("window %d: got %d months, want %d; unseen (-want +got):\n%s", window, res.GetMonthsRead(), want.months, diff)
 				}
 			}
-			now.shutDown()
 		})
 	}
 }
@@ -102,11 +102,11 @@ func TestOutdatedNotificationsAreThoseThatTheStoreKeeps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := w.replica(withFeeds, keepIn(dirs), withKeep(present))
 			now.t = t
+			defer now.shutDown()
 			mustBeOutdated(t, now.notifications)
 			if diff := cmp.Diff(want, groupsOf(now, at)); diff != "" {
 				t.Errorf("groups of the outdated store (-want +got):\n%s", diff)
 			}
-			now.shutDown()
 		})
 	}
 }

@@ -227,8 +227,8 @@ func TestPublishToAClosedLog(t *testing.T) {
 	wantError(t, err, connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 
-// TestPublishRepeatsInACall checks that an event id that one user has twice in a call refuses the
-// call. With allow_partial, the call accepts the first of the two events.
+// TestPublishRepeatsInACall checks that an event id that one user has twice in a call, for events of
+// the same kind, refuses the call. With allow_partial, the call accepts the first of the two events.
 func TestPublishRepeatsInACall(t *testing.T) {
 	w := newWorld(t)
 	evs := []*skeinv1.Event{

@@ -39,7 +39,8 @@ func TestRequestIDs(t *testing.T) {
 	}
 
 	// callWithID returns the headers of the answer, or those of the error.
-	callWithID := func(follower, id string, options ...connect.ClientOption) (map[string][]string, error) {
+	callWithID := func(t *testing.T, follower, id string, options ...connect.ClientOption) (map[string][]string, error) {
+		t.Helper()
 		req := connect.NewRequest(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair(follower, "bob")}})
 		if id != "" {
 			req.Header().Set(RequestIDHeader, id) //nolint:canonicalheader // it is as net/http has it
@@ -74,7 +75,7 @@ func TestRequestIDs(t *testing.T) {
 				{"a long id", strings.Repeat("x", maxRequestID+1), false},
 			} {
 				log.reset()
-				header, err := callWithID("broken", c.id, protocol.options...)
+				header, err := callWithID(t, "broken", c.id, protocol.options...)
 				if connect.CodeOf(err) != connect.CodeInternal {
 					t.Fatalf("%s: got error %v, want code %v", c.name, err, connect.CodeInternal)
 				}
@@ -94,15 +95,15 @@ func TestRequestIDs(t *testing.T) {
 			// Calls that succeed, or fail by the caller's own fault, are not logged. The server
 			// makes no id for them, and returns the caller's id only with an error.
 			log.reset()
-			if header, err := callWithID("ann", "checkout-8", protocol.options...); err != nil || header[ErrorIDHeader] != nil {
+			if header, err := callWithID(t, "ann", "checkout-8", protocol.options...); err != nil || header[ErrorIDHeader] != nil {
 				t.Errorf("good call: got error %v and id %q, want neither", err, header[ErrorIDHeader])
 			}
-			header, err := callWithID("", "", protocol.options...)
+			header, err := callWithID(t, "", "", protocol.options...)
 			if connect.CodeOf(err) != connect.CodeInvalidArgument || header[ErrorIDHeader] != nil {
 				t.Errorf("bad call without an id: got error %v and id %q, want code %v and no id",
 					err, header[ErrorIDHeader], connect.CodeInvalidArgument)
 			}
-			header, err = callWithID("", "checkout-9", protocol.options...)
+			header, err = callWithID(t, "", "checkout-9", protocol.options...)
 			if connect.CodeOf(err) != connect.CodeInvalidArgument || first(header[ErrorIDHeader]) != "checkout-9" {
 				t.Errorf("bad call with an id: got error %v and id %q, want code %v and %q",
 					err, header[ErrorIDHeader], connect.CodeInvalidArgument, "checkout-9")

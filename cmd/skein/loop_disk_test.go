@@ -121,7 +121,7 @@ func (d *loopDisk) fill() error {
 		}
 	}
 
-	// Write ever smaller chunks, until not even a single byte fits.
+	// Write ever smaller chunks, until not even two bytes fit.
 	chunk := make([]byte, 64<<10)
 	for len(chunk) > 0 {
 		_, err := f.Write(chunk)

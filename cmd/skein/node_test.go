@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -151,29 +152,38 @@ func startHoldingProxy(t *testing.T, to, watched string) *holdingProxy {
 	return p
 }
 
-// forward copies what a client sends, until the connection ends.
+// forward copies what a client sends, until the connection ends. It goes on reading while the gate
+// is locked: the watched text may come after other messages, such as pings.
 func (p *holdingProxy) forward(server, client net.Conn) {
-	defer server.Close()
-	chunk := make([]byte, 64<<10)
+	chunks := make(chan []byte, 1024)
+	defer close(chunks)
+	go func() {
+		defer server.Close()
+		for chunk := range chunks {
+			p.gate.RLock()
+			_, err := server.Write(chunk)
+			p.gate.RUnlock()
+			if err != nil {
+				_ = client.Close() // ends the reading
+			}
+		}
+	}()
+
 	for {
+		chunk := make([]byte, 64<<10)
 		n, err := client.Read(chunk)
 		if err != nil {
 			return
 		}
-		if !p.gate.TryRLock() {
-			if bytes.Contains(chunk[:n], p.watched) {
-				select {
-				case p.held <- struct{}{}:
-				default:
-				}
+		if p.gate.TryRLock() {
+			p.gate.RUnlock()
+		} else if bytes.Contains(chunk[:n], p.watched) {
+			select {
+			case p.held <- struct{}{}:
+			default:
 			}
-			p.gate.RLock()
 		}
-		_, err = server.Write(chunk[:n])
-		p.gate.RUnlock()
-		if err != nil {
-			return
-		}
+		chunks <- chunk[:n]
 	}
 }
 
@@ -192,6 +202,9 @@ func TestLeavingNodeWithdrawsBeforeItsEnd(t *testing.T) {
 		o.Log = eventlog.Config{URL: "nats://" + proxy.listener.Addr().String()}
 		o.Node = &node.Config{Name: "node-1", Addr: l.Addr().String(), Listener: l, Weight: 1, Copies: 1}
 	})
+
+	stopOnce := sync.OnceFunc(stop)
+	defer stopOnce()
 
 	js := jetStreamAt(t, ns.ClientURL())
 	id, err := findClusterLogID(t.Context(), js)
@@ -219,11 +232,17 @@ func TestLeavingNodeWithdrawsBeforeItsEnd(t *testing.T) {
 	// Stop the node while it renews its announcement, and let it go on when it takes no calls any
 	// more.
 	proxy.gate.Lock()
-	<-proxy.held
+	release := sync.OnceFunc(proxy.gate.Unlock)
+	defer release() // before the deferred stop, which would wait for the bucket
+	select {
+	case <-proxy.held:
+	case <-time.After(waitLimit):
+		t.Fatal("the node did not renew its announcement")
+	}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		stop()
+		stopOnce()
 	}()
 	waitUntil(t.Context(), t, func(context.Context) error {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(api.URL, "http://"))
@@ -232,7 +251,7 @@ func TestLeavingNodeWithdrawsBeforeItsEnd(t *testing.T) {
 		}
 		return errors.Join(errors.New("the node takes calls"), conn.Close())
 	})
-	proxy.gate.Unlock()
+	release()
 	<-stopped
 	if served := servedPartitions(t.Context()); served != 0 {
 		t.Errorf("after its end, the node serves %d partitions according to the bucket, expected none", served)

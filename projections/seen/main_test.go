@@ -2,7 +2,6 @@ package seen_test
 
 import (
 	"flag"
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	goleak.VerifyTestMain(m)
 }
 

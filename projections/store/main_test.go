@@ -4,7 +4,6 @@ import (
 	"flag"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -18,7 +17,6 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	if os.Getenv(ownProcessEnv) != "" {
 		os.Exit(m.Run())
 	}

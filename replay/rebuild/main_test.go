@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,6 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
 	goleak.VerifyTestMain(m)
 }
 

@@ -25,6 +25,7 @@ func TestRollbackInterruptedAfterCutOverIsNotRepeated(t *testing.T) {
 
 	// Let the rollback do all of its work, but not end before the process stops.
 	cutOver := make(chan struct{})
+	failed := make(chan error, 1)
 	offered := s.OfferedOperations()
 	rollback := offered[operation.Rollback]
 	prepare := rollback.Prepare
@@ -35,6 +36,7 @@ func TestRollbackInterruptedAfterCutOverIsNotRepeated(t *testing.T) {
 		}
 		return func(ctx context.Context, p *replay.Progress) (string, error) {
 			if report, err := run(ctx, p); err != nil {
+				failed <- err
 				return report, err
 			}
 			close(cutOver)
@@ -49,7 +51,11 @@ func TestRollbackInterruptedAfterCutOverIsNotRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-cutOver
+	select {
+	case <-cutOver:
+	case err := <-failed:
+		t.Fatalf("rollback: got error %v, want a cut-over", err)
+	}
 	stop()
 
 	s, _ = mustRunService(t, dir)
@@ -98,8 +104,8 @@ func TestRebuildAndRollbackLockBuilds(t *testing.T) {
 		if err != nil || ended.State != operation.Succeeded {
 			t.Errorf("%v ended as %q with %q and %v, expected that it succeeded", kind, ended.State, ended.Error, err)
 		}
-		if release, err := s.erasure.LockBuilds(t.Context()); err == nil {
-			release()
+		if isBuildLocked(t, s) {
+			t.Fatalf("%v: somebody holds the lock after the operation, expected that it is free", kind)
 		}
 	}
 }
