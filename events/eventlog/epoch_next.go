@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,18 +150,16 @@ func (l *Log) NextEpoch(
 // first attempt was applied and its answer was lost, change gets its own result, and must accept
 // that.
 func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
-	return retryAfterTimeouts(func(timeout time.Duration) error {
-		info, err := l.fetchStreamInfo(ctx)
-		if err != nil {
-			return err
+	var prepareErr error // of reading or changing, which has no use in another attempt
+	err := retryAfterTimeouts(func(timeout time.Duration) error {
+		var info *jetstream.StreamInfo
+		if info, prepareErr = l.fetchStreamInfo(ctx); prepareErr != nil {
+			return nil //nolint:nilerr // returned below; fetchStreamInfo has tried again itself
 		}
 		config := info.Config
 		config.Metadata = maps.Clone(config.Metadata) // info still refers to the old map
-		if err := change(&config); err != nil {
-			return err
-		}
-		if reflect.DeepEqual(config, info.Config) {
-			return nil
+		if prepareErr = change(&config); prepareErr != nil || reflect.DeepEqual(config, info.Config) {
+			return nil //nolint:nilerr // returned below
 		}
 
 		return l.conn.request(ctx, l.conn.state(), timeout, func(ctx context.Context) error {
@@ -168,6 +167,7 @@ func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.S
 			return wrapUnavailable(err)
 		}, streamUpdateSubject)
 	})
+	return cmp.Or(prepareErr, err)
 }
 
 // isPaused reports whether the stream is paused.

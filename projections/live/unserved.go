@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 
@@ -38,7 +39,11 @@ func RemoveUnserved(served []*Live) (removed []string, err error) {
 			continue
 		}
 		content, listErr := fs.List(path)
-		if failure := errors.Join(statErr, listErr); failure != nil {
+		failure := errors.Join(statErr, listErr)
+		switch {
+		case errors.Is(failure, os.ErrNotExist), errors.Is(failure, os.ErrPermission):
+			continue // skein can list what it has made, so this is lost+found, for example
+		case failure != nil:
 			err = errors.Join(err, failure)
 			continue
 		}

@@ -19,7 +19,7 @@ import (
 // new manifest is durable before its marker is created, and a new marker before the old one is
 // removed.
 func withOrderedMarkers(fs FS) FS {
-	var failure atomic.Pointer[error] // of the first sync that has failed
+	var failure atomic.Pointer[error] // of the first sync before a removal that has failed
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		// Pebble ignores that a marker cannot be removed, so its own sync must fail, too.
 		if err := failure.Load(); err != nil && op.Kind == errorfs.OpFileSync {
@@ -33,7 +33,9 @@ func withOrderedMarkers(fs FS) FS {
 			return nil
 		}
 		err := disk.SyncDir(fs, fs.PathDir(op.Path))
-		if err != nil {
+		// Pebble returns the error of a creation itself. That may be one in a copy of the store, whose
+		// failure must not stop the store.
+		if err != nil && removesMarker {
 			failure.CompareAndSwap(nil, &err)
 		}
 		return err

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/atomicfile"
@@ -58,9 +60,9 @@ type Part struct {
 
 	// path is the path of the file with the marker.
 	path string
-	// buildSlot contains an element while somebody builds generations of the stores. It serves as a
-	// lock that can be awaited with a context.
-	buildSlot chan struct{}
+	// builds is the lock of everything that builds generations of the stores, with up to maxBuilds
+	// holders that share it, or one that takes all of it.
+	builds *semaphore.Weighted
 	// buildWanted contains an element when CheckErasures has found that the stores must be rebuilt.
 	// Its buffer of one keeps the wish until somebody receives it, and CheckErasures never waits.
 	buildWanted chan struct{}
@@ -96,7 +98,7 @@ func (p *Part) Open(dir string) error {
 // process that has stores: it performs all erasures itself, and so misses none.
 func (p *Part) OpenAlone(dir string) error {
 	p.path = filepath.Join(dir, markerName)
-	p.buildSlot = make(chan struct{}, 1)
+	p.builds = semaphore.NewWeighted(maxBuilds)
 	p.buildWanted = make(chan struct{}, 1)
 
 	m, found, err := readMarker(p.path)
@@ -253,16 +255,28 @@ func writeMarker(path string, m marker) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
+// maxBuilds is more than the number of builds that can run at the same time.
+const maxBuilds = 1 << 20
+
 // LockBuilds waits until nobody builds generations of the stores or goes back to an earlier one,
-// and keeps others from doing so until release is called. Rebuilds, rollbacks, changes of
-// partitions and erasures take this lock.
+// and keeps others from doing so until release is called. Changes of partitions and erasures take
+// this lock, because they build generations of all stores.
 func (p *Part) LockBuilds(ctx context.Context) (release func(), err error) {
-	select {
-	case p.buildSlot <- struct{}{}:
-		return func() { <-p.buildSlot }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	return p.acquireBuilds(ctx, maxBuilds)
+}
+
+// ShareBuilds is LockBuilds for a rebuild or a rollback of one projection. Several of them may run
+// at the same time, of different projections: a damaged store must not stay down until the rebuild
+// of another one ends.
+func (p *Part) ShareBuilds(ctx context.Context) (release func(), err error) {
+	return p.acquireBuilds(ctx, 1)
+}
+
+func (p *Part) acquireBuilds(ctx context.Context, n int64) (release func(), err error) {
+	if err := p.builds.Acquire(ctx, n); err != nil {
+		return nil, err
 	}
+	return func() { p.builds.Release(n) }, nil
 }
 
 // Flush makes the stores fold the log up to the sequence seq, a deletion in the present epoch, and

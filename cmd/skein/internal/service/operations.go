@@ -197,7 +197,7 @@ func (s *Service) prepareRebuild(req *operator.OperationRequest) (operation.Func
 	if err != nil {
 		return nil, err
 	}
-	return s.whileBuildsLocked(func(ctx context.Context, p *replay.Progress) (string, error) {
+	return s.whileBuildsShared(func(ctx context.Context, p *replay.Progress) (string, error) {
 		return rebuild.Rebuild(ctx, projection, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
 	}), nil
 }
@@ -223,21 +223,21 @@ func (s *Service) prepareRollback(req *operator.OperationRequest) (operation.Fun
 			Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", projection.Name()),
 		}
 	}
-	return s.whileBuildsLocked(func(ctx context.Context, p *replay.Progress) (string, error) {
+	return s.whileBuildsShared(func(ctx context.Context, p *replay.Progress) (string, error) {
 		return rebuild.Rollback(ctx, projection, req.Generation, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
 	}), nil
 }
 
-// whileBuildsLocked wraps the function of an operation that builds or swaps generations. The
-// wrapped function waits until nothing else does that, and keeps others from doing so until it
-// returns.
-func (s *Service) whileBuildsLocked(run operation.Func) operation.Func {
+// whileBuildsShared wraps the function of an operation that builds or swaps generations of one
+// projection. The wrapped function waits until nothing builds those of all projections, and keeps
+// others from doing so until it returns.
+func (s *Service) whileBuildsShared(run operation.Func) operation.Func {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		// The manager keeps the operations of this process apart, but it knows neither of changes
 		// of partitions nor of erasures by other nodes. Such an erasure scrubs the log as soon as
 		// the stores have flushed the deletion of the user. A generation that is behind the
 		// deletion, and continues with the scrubbed log, would keep the user's rows.
-		release, err := s.erasure.LockBuilds(ctx)
+		release, err := s.erasure.ShareBuilds(ctx)
 		if err != nil {
 			return "", err
 		}

@@ -68,9 +68,9 @@ func TestRollbackInterruptedAfterCutOverIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestRebuildAndRollbackLockBuilds: while a rebuild or a rollback is under way, nothing else may
-// build generations of the stores, such as a change of partitions. A view of the generation that is
-// being replaced keeps each operation from ending.
+// TestRebuildAndRollbackLockBuilds: while a rebuild or a rollback is under way, nothing may build
+// generations of all stores, such as a change of partitions. Another projection may be rebuilt. A
+// view of the generation that is being replaced keeps each operation from ending.
 func TestRebuildAndRollbackLockBuilds(t *testing.T) {
 	t.Parallel()
 	s, _ := mustRunService(t, t.TempDir())
@@ -96,6 +96,9 @@ func TestRebuildAndRollbackLockBuilds(t *testing.T) {
 			if wait.For(limit, 10*time.Millisecond) != nil {
 				t.Fatalf("%v: nobody holds the lock, expected that the operation does", kind)
 			}
+		}
+		if err := s.rebuildAsOperation(limit, s.Store("inbox")); err != nil {
+			t.Fatalf("%v: got error %v from a rebuild of another projection, want none", kind, err)
 		}
 		if err := view.Close(); err != nil {
 			t.Fatal(err)
