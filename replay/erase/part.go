@@ -266,8 +266,9 @@ func (p *Part) LockBuilds(ctx context.Context) (release func(), err error) {
 }
 
 // ShareBuilds is LockBuilds for a rebuild or a rollback of one projection. Several of them may run
-// at the same time, of different projections: a damaged store must not stay down until the rebuild
-// of another one ends.
+// at the same time, of different projections, so that a damaged store is not down until the rebuild
+// of another one ends. But while a call of LockBuilds waits, later calls of ShareBuilds wait behind
+// it: otherwise one rebuild after the other could keep an erasure waiting.
 func (p *Part) ShareBuilds(ctx context.Context) (release func(), err error) {
 	return p.acquireBuilds(ctx, 1)
 }

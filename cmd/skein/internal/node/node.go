@@ -139,8 +139,8 @@ func (n *Node) Others() []gateway.Node { return *n.others.Load() }
 // Run runs the node until ctx ends. The context stopping must end before ctx; the node then tells
 // the other nodes not to ask it any more, and the caller should wait for that by AwaitWithdrawn
 // before it ends ctx. caughtUp must be closed when every store has been at the head of the log or
-// has failed. Run fails if another process takes the name of the node, or if a
-// user was erased while the node did not take part.
+// has failed. Run fails if another process takes the name of the node, or if a user was erased
+// while the node did not take part.
 func (n *Node) Run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
 	defer n.closeWithdrawn()
 	n.updateOthers() // the changer needs the other nodes, to copy rows from them
