@@ -277,15 +277,18 @@ func (w *world) openStores(o *worldOptions) {
 
 	foldCtx, endFold := context.WithCancel(context.Background())
 	foldEnded := make(chan error, len(stores))
+	folding := 0
 	w.fold = sync.OnceFunc(func() {
+		folding = len(stores)
 		for _, opened := range stores {
 			go func() { foldEnded <- opened.Run(foldCtx, w.subscribe) }()
 		}
 	})
 	w.unfold = sync.OnceFunc(func() {
-		w.fold() // In a world that is still asleep there would be nothing to wait for.
 		endFold()
-		for range stores {
+
+		// In a world that is still asleep no store folds.
+		for range folding {
 			// Only a store in the directory of an earlier world may be outdated.
 			err := <-foldEnded
 			if len(o.dirs) > 0 && errors.Is(err, live.ErrOutdated) {
