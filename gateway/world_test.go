@@ -17,12 +17,12 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/gateway/internal/feedwatch"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true")
 	code := m.Run()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := leaktest.Find(); err != nil {
 			slog.Error("goroutines left behind", "error", err)
 			code = 1
 		}

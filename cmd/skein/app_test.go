@@ -24,6 +24,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/leaktest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -126,7 +127,7 @@ func getStatus(ctx context.Context, api *command.Client) (*skeinv1.GetStatusResp
 // leave no goroutine behind, and must still have what was published.
 func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
 	// Goroutines that libraries start once for a process are running already, and are ignored.
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Verify(t, goleak.IgnoreCurrent())
 
 	dir := t.TempDir()
 	logger := slog.New(slog.DiscardHandler)

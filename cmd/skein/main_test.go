@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
@@ -86,7 +86,7 @@ func (l leakCheckedTests) Run() int {
 
 	// Idle connections of the default client have goroutines, which are no leak.
 	http.DefaultClient.CloseIdleConnections()
-	if err := goleak.Find(); err != nil {
+	if err := leaktest.Find(); err != nil {
 		fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
 		return 1
 	}

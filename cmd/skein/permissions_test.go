@@ -25,6 +25,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/leaktest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -156,7 +157,7 @@ func (n *natsWithUsers) startServiceAs(t *testing.T, user string, logger *slog.L
 // that the page gives to that user.
 func TestNATSUsersCanDoTheirWork(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	t.Cleanup(func() { leaktest.Verify(t, leaks) })
 	n := startNATSWithUsers(t)
 	archive, err := bucket.NewDir(t.TempDir())
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,10 +17,11 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/leaktest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // start is the time at which the logs of the tests begin.
 const start = events.Micros(1_700_000_000_000_000)

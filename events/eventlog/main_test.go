@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/leaktest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		publishUntilKilled(dir)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testContext returns a context that ends after five minutes, or with the test.
@@ -43,7 +44,7 @@ func testContext(t testing.TB) context.Context {
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	t.Cleanup(func() { leaktest.Verify(t, before) })
 }
 
 // testLogger returns a logger that writes warnings to the output of the test.

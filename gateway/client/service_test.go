@@ -8,10 +8,9 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
@@ -19,7 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // startService starts a service with the graph projection in a temporary directory. It returns the
 // URL of the service, and a function that stops the service and removes the directory. It takes no

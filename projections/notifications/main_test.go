@@ -4,10 +4,10 @@ import (
 	"flag"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/skein-feed/skein/events/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

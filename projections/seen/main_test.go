@@ -5,18 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
 )
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 const day = events.Micros(24 * 3600 * 1_000_000)

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
@@ -20,7 +19,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(ownProcessEnv) != "" {
 		os.Exit(m.Run())
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // ownProcessEnv is the environment variable of a process that runs a single test, which may leak

@@ -5,11 +5,11 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/skein-feed/skein/events/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

@@ -3,7 +3,7 @@ package operation
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/skein-feed/skein/events/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testLog is an embedded log with a hub, and projections that follow it.

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/leaktest"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -20,7 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // smallSettings returns settings with which generated histories cause what otherwise takes years or
