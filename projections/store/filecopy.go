@@ -154,8 +154,9 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	select {
 	case err = <-done:
 	case <-s.broken:
-		<-s.state.Down() // handleFatalError reports the failure right after it has closed broken
-		err = s.state.StopError()
+		// handleFatalError fails the store only after it has closed broken, so the store may not
+		// have failed yet.
+		err = s.state.Fail(s.fatalErr)
 	}
 	if err != nil {
 		return fmt.Errorf("copy the store of %s to %s: %w", s.Name(), dir, err)

@@ -184,7 +184,10 @@ func (s *Store) handleFatalError(err error) {
 		return
 	}
 	s.fence.nothing.Store(true)
-	s.breakOnce.Do(func() { close(s.broken) })
+	s.breakOnce.Do(func() {
+		s.fatalErr = err
+		close(s.broken)
+	})
 	s.handleDiskFailure(err)
 	runtime.Goexit()
 }

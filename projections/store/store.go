@@ -135,9 +135,11 @@ type Store struct {
 	// opened is set at the end of a successful Open.
 	opened atomic.Bool
 	// broken is closed, by breakOnce, when Pebble has reported a fatal error: no method of db may be
-	// called then, because its memory may be half changed.
+	// called then, because its memory may be half changed. fatalErr, which is set before, is that
+	// error.
 	broken    chan struct{}
 	breakOnce sync.Once
+	fatalErr  error
 	// slowDisk counts disk operations that took seconds.
 	slowDisk atomic.Uint64
 	// opening is used only while Pebble opens. failures counts fatal errors, and hopeless receives
