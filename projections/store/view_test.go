@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -260,53 +261,56 @@ func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 // TestClosedStoreWaitsForViewsAndRefusesCalls checks that Close waits until views are closed, and
 // that a closed store refuses calls.
 func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
-	s := storetest.OpenTally(t, store.Options{})
-	v, err := s.View()
-	if err != nil {
-		t.Fatal(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := storetest.OpenTally(t, store.Options{})
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
 
-	closed := make(chan error)
-	go func() { closed <- s.Close() }()
-	if err := s.WaitFor(t.Context(), 5); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("wait: got error %v, want %v", err, projections.ErrClosed)
-	}
+		closed := make(chan error)
+		go func() { closed <- s.Close() }()
+		if err := s.WaitFor(t.Context(), 5); !errors.Is(err, projections.ErrClosed) {
+			t.Errorf("wait: got error %v, want %v", err, projections.ErrClosed)
+		}
 
-	// Close waits for the view, which can be read until then.
-	if _, _, err := v.Get([]byte("none")); err != nil {
-		t.Error(err)
-	}
-	select {
-	case err := <-closed:
-		t.Errorf("Close returned %v before the view was closed", err)
-	default:
-	}
-	if err := v.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+		// Close waits for the view, which can be read until then.
+		if _, _, err := v.Get([]byte("none")); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-closed:
+			t.Errorf("Close returned %v before the view was closed", err)
+		default:
+		}
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
 
-	// The store is closed now and refuses every call.
-	if _, err := s.View(); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("view: got error %v, want %v", err, projections.ErrClosed)
-	}
-	if err := s.Fold(storetest.Follows(1)); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("fold: got error %v, want %v", err, projections.ErrClosed)
-	}
-	if err := s.Flush(); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("flush: got error %v, want %v", err, projections.ErrClosed)
-	}
-	if err := s.Run(t.Context(), storetest.NewLog().Subscribe); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("run: got error %v, want %v", err, projections.ErrClosed)
-	}
-	if err := s.Close(); err != nil {
-		t.Errorf("second close: got error %v, want none", err)
-	}
-	if st := s.Status(); st.State != store.Stopped {
-		t.Errorf("got status %+v, want state stopped", st)
-	}
+		// The store is closed now and refuses every call.
+		if _, err := s.View(); !errors.Is(err, projections.ErrClosed) {
+			t.Errorf("view: got error %v, want %v", err, projections.ErrClosed)
+		}
+		if err := s.Fold(storetest.Follows(1)); !errors.Is(err, projections.ErrClosed) {
+			t.Errorf("fold: got error %v, want %v", err, projections.ErrClosed)
+		}
+		if err := s.Flush(); !errors.Is(err, projections.ErrClosed) {
+			t.Errorf("flush: got error %v, want %v", err, projections.ErrClosed)
+		}
+		if err := s.Run(t.Context(), storetest.NewLog().Subscribe); !errors.Is(err, projections.ErrClosed) {
+			t.Errorf("run: got error %v, want %v", err, projections.ErrClosed)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("second close: got error %v, want none", err)
+		}
+		if st := s.Status(); st.State != store.Stopped {
+			t.Errorf("got status %+v, want state stopped", st)
+		}
+	})
 }
 
 // TestReadOnlyStoreIsReadAndNotChanged checks that a store that is opened only for reading answers,
