@@ -404,10 +404,11 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	expectFollowOf(cidStore, "cid")
 	expectFollowOf(bobStore, "bob")
 
-	// A view that is open while its store closes still answers.
+	// A view that is open while its store closes still answers. The patience is never closed, so
+	// the store waits for the view without a limit.
 	late := mustView(t, bobStore)
 	closing := make(chan error)
-	go func() { closing <- bobStore.Close() }()
+	go func() { closing <- bobStore.CloseAfter(make(chan struct{})) }()
 	if err := bobStore.WaitFor(t.Context(), 99); !errors.Is(err, projections.ErrStopped) {
 		t.Fatalf("wait while the store closes: got error %v, want %v", err, projections.ErrStopped)
 	}
