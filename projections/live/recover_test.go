@@ -24,7 +24,7 @@ import (
 // continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
 func TestRecoverContinuesAfterFullDisk(t *testing.T) {
 	if os.Getenv(ownProcessEnv) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecoverContinuesAfterFullDisk$", "-test.v", "-test.timeout=1m")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecoverContinuesAfterFullDisk$", "-test.v", "-test.timeout=10m")
 		cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRecoverContinuesAfterFullDisk/manifest") {
 			t.Fatalf("the process of the test failed: %v\n%s", err, out)
