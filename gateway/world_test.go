@@ -161,7 +161,6 @@ type worldOptions struct {
 func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	t.Helper()
 	o := worldOptions{logConfig: eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
-	o.Limits.ShedAfter = -1 // Tests run on machines that are busy with other tests.
 	for _, option := range options {
 		option(&o)
 	}
@@ -230,6 +229,10 @@ func (w *world) begin(o worldOptions) {
 	o.Counters = w.counters
 	o.Notifications = w.notifications
 	o.Version = "test"
+
+	// Tests run on machines that are busy with other tests, so calls that wait for a processor are no
+	// reason to refuse others.
+	setDefault(&o.Limits.ShedAfter, -1)
 
 	// A test that waits for a state waits for as long as the machine needs.
 	setDefault(&o.Limits.AtLeastWait, patienceOfTests)
