@@ -64,7 +64,7 @@ type world struct {
 	// inbox, seen, counters and notifications are nil if the world does not have them.
 	inbox, seen, counters, notifications *live.Live
 	// These channels close when the store has caught up with the log.
-	inboxReady, seenReady, countersReady, notificationsReady <-chan struct{}
+	graphReady, inboxReady, seenReady, countersReady, notificationsReady <-chan struct{}
 
 	registry *prometheus.Registry
 	server   *Server
@@ -213,7 +213,7 @@ func (w *world) replica(options ...func(*worldOptions)) *world {
 }
 
 // begin opens the stores and starts the server. Unless the world is asleep, it waits until the
-// stores other than the graph have caught up with the log.
+// stores have caught up with the log.
 func (w *world) begin(o worldOptions) {
 	w.t.Helper()
 	w.registry = prometheus.NewPedanticRegistry()
@@ -247,7 +247,7 @@ func (w *world) begin(o worldOptions) {
 	if o.asleep {
 		return
 	}
-	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady, w.notificationsReady} {
+	for _, ready := range []<-chan struct{}{w.graphReady, w.inboxReady, w.seenReady, w.countersReady, w.notificationsReady} {
 		if ready != nil {
 			<-ready
 		}
@@ -264,7 +264,7 @@ func (w *world) openStores(o *worldOptions) {
 		stores = append(stores, opened)
 		return opened, ready
 	}
-	w.store, _ = openStore(func() projections.Projection { return graph.NewWith(cache) })
+	w.store, w.graphReady = openStore(func() projections.Projection { return graph.NewWith(cache) })
 	if o.inbox != nil {
 		w.inbox, w.inboxReady = openStore(func() projections.Projection { return inbox.NewWith(*o.inbox, cache) })
 	}
