@@ -234,10 +234,13 @@ func (w *world) begin(o worldOptions) {
 	// reason to refuse others.
 	setDefault(&o.Limits.ShedAfter, -1)
 
-	// A test that waits for a state waits for as long as the machine needs.
+	// A test that waits for a state waits for as long as the machine needs, and so does a server for
+	// its clients and for the calls under way.
 	setDefault(&o.Limits.AtLeastWait, patienceOfTests)
 	setDefault(&o.Limits.VisibleWait, patienceOfTests)
 	setDefault(&o.Limits.CallTimeout, patienceOfTests)
+	setDefault(&o.Limits.IOTimeout, patienceOfTests)
+	setDefault(&o.Limits.ShutdownTimeout, patienceOfTests)
 
 	if !o.asleep {
 		w.fold()
