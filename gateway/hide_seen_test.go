@@ -225,7 +225,7 @@ func TestHideSeenWaitsForLaggingSeenStore(t *testing.T) {
 	}
 
 	// With more patience, the page contains the second envelope.
-	lagging.server.limits.AtLeastWait = patienceOfTests
+	lagging.server.views.Wait = patienceOfTests
 	answered := make(chan *skeinv1.ReadFeedResponse)
 	go func() {
 		res, err := lagging.feed.ReadFeed(t.Context(), connect.NewRequest(req))
