@@ -497,6 +497,7 @@ func TestAttacks(t *testing.T) {
 		evs = append(evs, follow("bob", "cid"), pinned("cid", "", fmt.Sprint("p", i)))
 	}
 	at := w.publish(append(evs, block("bob", "eve"))...)
+	a.caughtUp(at)
 	page := ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "bob", PageSize: 1, AtLeast: at})
 	a.pageTokenOfBob = page.GetNextPageToken()
 	if a.pageTokenOfBob == "" {
