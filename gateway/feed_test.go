@@ -289,7 +289,7 @@ func TestListPins(t *testing.T) {
 // its publication returned.
 func TestReadYourOwnPin(t *testing.T) {
 	w := newWorld(t, withFeeds)
-	const writers, pinsPerWriter = 4, 100
+	const writers, pinsPerWriter = 4, 50 // the largest page, of 200, holds all of them
 	w.publish(follow("fan", "writer0"), follow("fan", "writer1"), follow("fan", "writer2"), follow("fan", "writer3"))
 	var wg sync.WaitGroup
 	for n := range writers {
