@@ -362,9 +362,10 @@ func TestBodiesThatAreTooLarge(t *testing.T) {
 					res.Body.Close()
 				}
 
-				// The client reads some of the body that the server does not take, into buffers.
-				if n := body.bytesRead.Load(); n > 16<<20 {
-					t.Errorf("%d bytes of the body were read, want at most 16 MiB", n)
+				// The client also sends what the buffers of the connection take: 4 MiB of the sender and
+				// 32 MiB of the receiver with the default settings of Linux.
+				if n := body.bytesRead.Load(); n > size/2 {
+					t.Errorf("%d bytes of the body were read, want at most half of its %d", n, size)
 				}
 			})
 		}
