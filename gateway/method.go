@@ -156,17 +156,21 @@ func (s *Server) budgetOf(r right) *admission.Budget {
 // or refuses the call. The caller of reserveCall must call releaseCall when the call has ended.
 // Calls that need no authentication do not count for a caller.
 func (m *method) reserveCall(id identity, now time.Time) error {
+	// The connection counts as busy first, so that a call that has a place never loses it.
+	id.conn.Begin(now)
+
 	// The budget of the class has no limit per caller, so it needs no name.
 	if f := m.budget.Take("", 1); f != nil {
+		id.conn.End()
 		return f
 	}
 	if !m.right.open {
 		if f := m.s.reserveForCaller(id.caller.Name, now); f != nil {
 			m.budget.Release("", 1)
+			id.conn.End()
 			return f
 		}
 	}
-	id.conn.Begin(now)
 	return nil
 }
 
