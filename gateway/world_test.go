@@ -397,6 +397,10 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 		w.t.Fatal(err)
 	}
 
+	// A canceled call, such as one that a hedge has overtaken, may hold the place of an expensive
+	// read until its goroutine runs again.
+	w.server.budgets.ExpensiveReads.MaxWait = patienceOfTests
+
 	// Tests do not wait as long as clients of a real server.
 	w.server.healthPeriod = time.Millisecond
 	if watchPeriod > 0 {
