@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -17,6 +18,10 @@ import (
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/store"
 )
+
+// patience is how long a test waits for an event that must come. Usually, it comes in a fraction of
+// this time.
+const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
@@ -37,7 +42,12 @@ func startService() (url string, stop func()) {
 		Options: store.Options{Dir: dir}, New: func() projections.Projection { return graph.New() },
 	})
 	must(err)
-	server, err := gateway.New(gateway.Options{Log: log, Publisher: publisher, Hub: hub, Graph: projection})
+	// Tests run on machines that are busy with other tests. So the service refuses no call because
+	// calls wait long for a processor, and waits for as long as the machine needs.
+	limits := gateway.Limits{
+		ShedAfter: -1, AtLeastWait: patience, VisibleWait: patience, CallTimeout: patience, IOTimeout: patience, ShutdownTimeout: patience,
+	}
+	server, err := gateway.New(gateway.Options{Log: log, Publisher: publisher, Hub: hub, Graph: projection, Limits: limits})
 	must(err)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	must(err)
