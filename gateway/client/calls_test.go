@@ -20,6 +20,10 @@ import (
 
 var errCut = errors.New("the connection was cut")
 
+// patientStream are options with which a stream is opened again only because it was cut, and not
+// because the machine stands still.
+var patientStream = client.StreamOptions{RetryFor: patience, IdleTimeout: patience}
+
 // cuttingHTTPClient is an HTTP client that cuts answers off, as a broken connection does.
 type cuttingHTTPClient struct {
 	next  http.RoundTripper
@@ -92,7 +96,8 @@ func mustPublishFans(t *testing.T, c *client.Client, fans int) *skeinv1.PublishR
 		follows = append(follows, follow(fmt.Sprintf("fan%03d", i), "star"))
 	}
 
-	res, err := c.Publish(t.Context(), follows, client.PublishOptions{Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE})
+	options := client.PublishOptions{Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE, RetryFor: patience}
+	res, err := c.Publish(t.Context(), follows, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +189,7 @@ func TestLostAnswerDoesNotRepeatEvents(t *testing.T) {
 	}
 
 	eventCount := 0
-	for m, err := range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, client.StreamOptions{}) {
+	for m, err := range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, patientStream) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +224,7 @@ func TestBrokenWatchHasEachEventOnce(t *testing.T) {
 	// 500 bytes are some messages, but far from all.
 	broken, network := dialCutting(t, url, cutFirstAnswers(4, 500))
 	timesSeen := map[string]int{}
-	for m, err := range broken.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, client.StreamOptions{}) {
+	for m, err := range broken.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, patientStream) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +259,7 @@ func TestBrokenScanHasEachFollowerAndEnds(t *testing.T) {
 	broken, network := dialCutting(t, url, cutFirstAnswers(2, 0))
 	followers := map[string]bool{}
 	req := &skeinv1.ScanFollowersRequest{Target: &skeinv1.ScanFollowersRequest_UserId{UserId: "star"}}
-	for m, err := range broken.ScanFollowers(t.Context(), req, client.StreamOptions{}) {
+	for m, err := range broken.ScanFollowers(t.Context(), req, patientStream) {
 		if err != nil {
 			t.Fatal(err)
 		}
