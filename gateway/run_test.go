@@ -96,14 +96,38 @@ func TestShutdownLosesNothing(t *testing.T) {
 	}
 }
 
-// count returns the value of a metric, or the number of its observations. The labels are names and
-// values in turn. If several series have them, count returns the sum.
-func (w *world) count(name string, labels ...string) float64 {
+// gather returns the present values of all metrics.
+func (w *world) gather() []*dto.MetricFamily {
 	w.t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return families
+}
+
+// gatherWithLog returns the present values of all metrics, including those of the log. Those are
+// missing if the log does not answer within a second, and all are gathered again then.
+func (w *world) gatherWithLog() (families []*dto.MetricFamily) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		families = w.gather()
+		if valueOf(families, "skein_log_up") == 1 {
+			break
+		}
+	}
+	return families
+}
+
+// count returns the present value of a metric, as valueOf does.
+func (w *world) count(name string, labels ...string) float64 {
+	w.t.Helper()
+	return valueOf(w.gather(), name, labels...)
+}
+
+// valueOf returns the value of a metric, or the number of its observations. The labels are names
+// and values in turn. If several series have them, valueOf returns the sum.
+func valueOf(families []*dto.MetricFamily, name string, labels ...string) float64 {
 	total := 0.0
 	for _, family := range families {
 		if family.GetName() != name {
