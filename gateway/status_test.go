@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,7 +50,7 @@ func ownServer(t *testing.T) (ns *server.Server, external func(*worldOptions)) {
 func stranger(t *testing.T) (external func(*worldOptions), appendRaw func([]byte)) {
 	t.Helper()
 	ns, external := ownServer(t)
-	nc, err := nats.Connect(ns.ClientURL())
+	nc, err := nats.Connect(ns.ClientURL(), nats.Timeout(patienceOfTests))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,10 @@ func stranger(t *testing.T) (external func(*worldOptions), appendRaw func([]byte
 	}
 	return external, func(data []byte) {
 		t.Helper()
-		if _, err := js.Publish(t.Context(), eventlog.Subject, data); err != nil {
+		// Without a deadline, Publish would wait five seconds for the disk.
+		ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+		defer cancel()
+		if _, err := js.Publish(ctx, eventlog.Subject, data); err != nil {
 			t.Fatal(err)
 		}
 	}
