@@ -50,7 +50,13 @@ func mustNewToken(t testing.TB, caller Caller, expires time.Time) (secret, line 
 // error.
 func expectCaller(t *testing.T, a *Authenticator, header string, want Caller, wantErr error) {
 	t.Helper()
-	got, err := a.Authorize(time.Now(), header, nil)
+	expectCallerAt(t, a, time.Now(), header, want, wantErr)
+}
+
+// expectCallerAt is expectCaller for a call at a given time.
+func expectCallerAt(t *testing.T, a *Authenticator, now time.Time, header string, want Caller, wantErr error) {
+	t.Helper()
+	got, err := a.Authorize(now, header, nil)
 	if got != want || !errors.Is(err, wantErr) {
 		t.Errorf("Authorize: got %+v and the error %v, want %+v and %v", got, err, want, wantErr)
 	}
@@ -116,6 +122,7 @@ func TestJWTIsAcceptedOnlyWithValidClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// All calls are made at this time, however long the keys take.
 	now := time.Now()
 	tester := Caller{Name: "tester", Roles: Read}
 
@@ -161,9 +168,9 @@ func TestJWTIsAcceptedOnlyWithValidClaims(t *testing.T) {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					token := issuer.Token(c.claims)
-					expectCaller(t, a, "Bearer "+token, c.want, c.wantErr)
+					expectCallerAt(t, a, now, "Bearer "+token, c.want, c.wantErr)
 					// The second time, a good token comes from the cache.
-					expectCaller(t, a, "Bearer "+token, c.want, c.wantErr)
+					expectCallerAt(t, a, now, "Bearer "+token, c.want, c.wantErr)
 				})
 			}
 		})
