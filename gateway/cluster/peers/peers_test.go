@@ -765,7 +765,8 @@ func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 		Fields: []apierror.Violation{{Field: "page_token", Text: "is none", Reason: skeinv1.Reason_REASON_INVALID_FIELD}},
 	}
 	all := events.AllPartitions()
-	p := newTestPeers(t, startNode(t, "a", all, refuseWith(want)), startNode(t, "b", all, answerAs("b", 1)))
+	// If node a is slow, node b is asked in addition. It must not answer before a.
+	p := newTestPeers(t, startNode(t, "a", all, refuseWith(want)), startNode(t, "b", all, hangUntilCanceled))
 
 	answeredBy, err := forwardAsk(t, p)
 	if err == nil {
