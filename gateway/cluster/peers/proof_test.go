@@ -273,8 +273,9 @@ func TestAnswersCountAsMemory(t *testing.T) {
 		return &peerv1.AskResponse{Newest: positionAt(1).String(), Answers: []*peerv1.Answer{{Next: make([]byte, answerBytes)}}}, nil
 	}
 	all := events.AllPartitions()
-	p := newTestPeers(t, startNode(t, "a", all, answerLong), startNode(t, "b", all, answerLong))
-	p.hedgeCredit = 0 // so that no second node is asked, whose answer would count, too
+	// If node a is slow, node b is asked in addition. It does not answer, because its answer would
+	// count, too.
+	p := newTestPeers(t, startNode(t, "a", all, answerLong), startNode(t, "b", all, hangUntilCanceled))
 
 	// Each byte of an answer counts twice (admission.HeldPerByte), so there is memory for two
 	// answers.
