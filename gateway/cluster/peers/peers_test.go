@@ -573,7 +573,7 @@ func TestPartitionsShareNodes(t *testing.T) {
 		}
 	}
 
-	p.suspect("a")
+	p.suspected["a"] = suspicion{until: time.Now().Add(time.Hour)} // however long the test takes
 	want := []string{"b", "c"}
 	if got := nodesToAsk(0, 1, 2, 3); !slices.Equal(got, want) {
 		t.Errorf("nodes to ask while a is suspected: got %v, want %v", got, want)
@@ -637,7 +637,7 @@ func testOrderOfNodesPerPartition(t *testing.T) {
 // memory does not count as answered, and neither ends nor begins a suspicion of the node.
 func TestRefusedMemorySaysNothingAboutTheNode(t *testing.T) {
 	p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
-	p.suspect("a")
+	p.suspected["a"] = suspicion{until: time.Now().Add(time.Hour)} // however long the test takes
 	noMemory := &apierror.Failure{Code: connect.CodeResourceExhausted, Cause: errNoMemory}
 	for _, name := range []string{"a", "b"} {
 		if p.recordResult(t.Context(), name, noMemory) {
