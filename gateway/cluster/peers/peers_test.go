@@ -884,7 +884,10 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 			}
 
 			// Both questions are in one request. Node c gets one instead of each broken node. A node
-			// that hangs need not have received its request before c has answered.
+			// that hangs need not have received its request before c has answered, so the request
+			// may arrive now.
+			requests.mu.Lock()
+			defer requests.mu.Unlock()
 			wantAsked := []string{"a-low", "b-high"}
 			if isBroken {
 				wantAsked = []string{"c"}
