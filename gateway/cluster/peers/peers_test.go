@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,7 +143,23 @@ func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			all := events.AllPartitions()
-			p := newTestPeers(t, startNode(t, "a", all, c.answer), startNode(t, "b", all, answerAs("b", 1)))
+			var isAsked atomic.Bool
+			a := startNode(t, "a", all, func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+				isAsked.Store(true)
+				return c.answer(ctx, req)
+			})
+			b := startNode(t, "b", all, answerAs("b", 1))
+			p := newTestPeers(t, a, b)
+			if !c.wantIsSuspected {
+				// Node b joins when a is asked. If both were there from the beginning and a took
+				// a second on a busy machine, b would answer first, and a would be suspected.
+				p.nodes = func() []Node {
+					if isAsked.Load() {
+						return []Node{a, b}
+					}
+					return []Node{a}
+				}
+			}
 			p.hedgeCredit = answersPerHedge - 1 // not enough for a hedge, so that only the failure of node a counts
 			if got := p.nodesServing(0, nil)[0].Name; got != "a" {
 				t.Fatalf("first node to ask: got %s, want a", got)
