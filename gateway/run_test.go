@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -368,33 +367,34 @@ func TestSlowClients(t *testing.T) {
 	}
 
 	// On a busy machine even this client may be too slow, and tries again.
-	var watch *connect.ServerStreamForClient[healthv1.HealthCheckResponse]
-	for {
-		var err error
-		watch, err = w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck(connectv1.GraphServiceName)))
-		if err == nil && watch.Receive() {
-			break
-		}
-		if t.Context().Err() != nil {
-			t.Fatal(err)
+	deadline := time.Now().Add(time.Minute)
+	for !w.streamSurvives(limit + limit/2) {
+		if time.Now().After(deadline) {
+			t.Fatalf("each stream has ended in a silence of %v, want one that continues", limit+limit/2)
 		}
 	}
-	t.Cleanup(func() { _ = watch.Close() }) // ends a stream that the server may have ended already
-	for watch.Msg().GetStatus() != serving {
-		if !watch.Receive() {
-			t.Fatalf("the stream has ended before the service was serving: %v", watch.Err())
-		}
-	}
+}
 
-	// The stream is silent for longer than the limit. Then the end of the folding changes the
-	// status, and the client still receives the message about it.
-	time.AfterFunc(limit+limit/2, w.unfold)
-	if !watch.Receive() {
-		t.Fatalf("the silent stream has ended: %v", watch.Err())
+// streamSurvives opens a stream of health on which the server then sends nothing for some time. It
+// reports whether the client still receives a change of the health after that.
+func (w *world) streamSurvives(silence time.Duration) bool {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	defer cancel()
+	watch, err := w.health.Watch(ctx, connect.NewRequest(newHealthCheck(connectv1.GraphServiceName)))
+	if err != nil {
+		return false
 	}
-	if got := watch.Msg().GetStatus(); got != notServing {
-		t.Errorf("after the silence: got status %v, want %v", got, notServing)
-	}
+	defer func() {
+		cancel()
+		_ = watch.Close()
+	}()
+	awaitServing(watch)
+
+	<-time.After(silence)
+	w.server.draining.Store(true)
+	defer w.server.draining.Store(false)
+	return watch.Receive() && watch.Msg().GetStatus() == notServing
 }
 
 func TestNewDemandsItsParts(t *testing.T) {
