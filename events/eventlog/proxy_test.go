@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,11 +128,23 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	ns := startTestServer(t, server.Options{})
 	p := newProxy(t, ns)
 
-	var appended, sent atomic.Int64
+	var appended, lastCut, sent atomic.Int64
+	acknowledgement := regexp.MustCompile(`\{"stream":"SKEIN","seq":(\d+)`)
 	down := func(chunk []byte) bool {
-		// The first acknowledgement of each envelope, and not that of a duplicate.
-		return bytes.Contains(chunk, []byte(`{"stream":"SKEIN"`)) && !bytes.Contains(chunk, []byte(`"duplicate"`)) &&
-			appended.Add(1) > 0
+		// Cut off the first acknowledgement of each envelope that arrives. If the server was slow,
+		// the publisher has sent the envelope twice by then, so the first acknowledgement may come
+		// together with that of the duplicate, or be lost in a connection that up has cut.
+		ack := acknowledgement.FindSubmatch(chunk)
+		if ack == nil {
+			return false
+		}
+		seq, err := strconv.ParseInt(string(ack[1]), 10, 64)
+		if err != nil || seq <= lastCut.Load() {
+			return false
+		}
+		lastCut.Store(seq)
+		appended.Add(1)
+		return true
 	}
 
 	up := func(chunk []byte) bool {
