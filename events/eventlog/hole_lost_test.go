@@ -272,9 +272,8 @@ func TestReaderContinuesWhenHoleCloses(t *testing.T) {
 	deleteMessages(t, l, 5, 6)
 
 	h, _ := runHub(t, l, HubOptions{})
+	began := time.Now() // the hub reads, and pauses, from the subscription on
 	s := mustSubscribe(t, h, all[2].Cursor)
-
-	began := time.Now()
 	for range 3 {
 		envs, err := s.Next(testContext(t), 1<<20)
 		if len(envs) == 0 && !errors.Is(err, events.ErrHole) {
