@@ -32,10 +32,19 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 			var acked atomic.Uint64 // the highest acknowledged sequence
 			envelopes := 0
 			largest := 0 // the most events in one envelope
-			p := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
+			var p *Publisher
+			p = newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
 				envelopes++
 				largest = max(largest, info.Events)
 				acked.Store(info.Seq)
+
+				// After the first envelope, many publishers all have a call in the queue. Otherwise
+				// it would depend on the machine how many of them share the next one.
+				for queued := 0; publishers == eventCount && envelopes == 1 && queued < eventCount-info.Events; runtime.Gosched() {
+					p.mu.Lock()
+					queued = len(p.queue)
+					p.mu.Unlock()
+				}
 			}}})
 
 			// Goroutine g publishes every event whose number is g modulo publishers, one per call.
