@@ -21,15 +21,22 @@ var routePorts atomic.Int32
 
 // findRoutePort finds a free port for the routes of a server. The server listens on it only later.
 // So the port is outside the range from which the kernel takes the ports of clients, and no two
-// calls in one process return the same port.
+// calls in one process return the same port. Until the end of the test, a listener on the port
+// after it keeps other processes that run this test from returning it.
 func findRoutePort(t *testing.T) int {
 	t.Helper()
 	const first, last = 30_000, 32_000
 	for {
-		port := first + int(routePorts.Add(1))
-		if port > last {
+		port := first + 2*int(routePorts.Add(1))
+		if port >= last {
 			t.Fatalf("no free port between %d and %d", first, last)
 		}
+		reservation, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = reservation.Close() })
+
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
 			return port
