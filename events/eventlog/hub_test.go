@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -491,8 +490,8 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
 			dir, old := t.TempDir(), t.TempDir()
-			start := func(dir string, port int) *server.Server {
-				return startTestServer(t, server.Options{StoreDir: dir, Port: port})
+			start := func(dir string) *server.Server {
+				return startTestServer(t, server.Options{StoreDir: dir})
 			}
 			fill := func(ns *server.Server, from, to int) {
 				l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
@@ -504,8 +503,7 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 			}
 
 			// Make a log with 10 envelopes, and a copy of its directory.
-			ns := start(dir, 0)
-			port := ns.Addr().(*net.TCPAddr).Port
+			ns := start(dir)
 			fill(ns, 0, 10)
 			stopServer(ns)
 			copyDirectory(t, old, dir)
@@ -514,21 +512,22 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 			if test.fresh {
 				copyDirectory(t, old, t.TempDir())
 			}
-			ns = start(old, 0)
+			ns = start(old)
 			fill(ns, 100, 100+test.extra)
 			stopServer(ns)
 
 			// Meanwhile the first log grows to 20 envelopes, and a reader reads all of them.
-			ns = start(dir, port)
+			ns = start(dir)
 			fill(ns, 10, 20)
-			l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
+			px := newProxy(t, ns)
+			l := mustOpenLog(t, Config{URL: px.url(), Logger: quiet})
 			h, result := runHub(t, l, HubOptions{})
 			s := mustSubscribe(t, h, l.Start())
 			readEnvelopes(t, s, 20)
 
-			// The server comes back on the same port with the other log.
+			// The server comes back at the same address with the other log.
 			stopServer(ns)
-			start(old, port)
+			px.setServer(start(old))
 
 			ctx, cancel := context.WithCancel(testContext(t))
 			defer cancel()

@@ -88,15 +88,13 @@ func newPublisher(t testing.TB, l *Log, opt PublisherOptions) *Publisher {
 	return p
 }
 
-// startTestServer starts a server with JetStream on a free port, or on the port of the options.
+// startTestServer starts a server with JetStream on a free port.
 func startTestServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
 	opts.Host = "127.0.0.1"
 	opts.NoSigs = true
 	opts.NoLog = true
-	if opts.Port == 0 {
-		opts.Port = server.RANDOM_PORT
-	}
+	opts.Port = server.RANDOM_PORT
 	opts.JetStream = true
 	opts.SyncAlways = true
 	opts.JetStreamMaxStore = 1 << 40

@@ -16,11 +16,11 @@ import (
 // proxy forwards the connections of clients to a server, and can cut them.
 type proxy struct {
 	listener net.Listener
-	target   string
 	wg       sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	mu     sync.Mutex
+	target string
+	conns  map[net.Conn]struct{}
 	// up gets each chunk that a client sends to the server, and down each chunk that the server
 	// sends. If they return true, the proxy cuts the connection and does not forward the chunk.
 	up, down func(chunk []byte) bool
@@ -51,6 +51,13 @@ func (p *proxy) watchChunks(up, down func(chunk []byte) bool) {
 	p.up, p.down = up, down
 }
 
+// setServer makes the proxy forward all later connections to another server.
+func (p *proxy) setServer(ns *server.Server) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = ns.Addr().String()
+}
+
 // url returns the address of the proxy for clients.
 func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
 
@@ -61,7 +68,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		upstream, err := net.Dial("tcp", p.target)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		upstream, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = client.Close()
 			continue
