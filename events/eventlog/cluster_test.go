@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // routePorts counts the ports that [routePort] has tried, in all tests of the process.
@@ -119,6 +122,7 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 
 	// Stop the leader in the middle of the calls.
 	p := newPublisher(t, l, PublisherOptions{})
+	p.retryFor = dedupeWindow - attemptTimeout // long enough for several elections
 	for n := range calls {
 		if n == calls/2 {
 			stopLeader(t, servers, info.Cluster.Leader)
@@ -150,8 +154,18 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 
 	// With a server down, a new log either gets three replicas or is not created. It must not
 	// silently get one replica.
-	if err := l.conn.js.DeleteStream(ctx, StreamName); err != nil {
-		t.Fatal(err)
+	for {
+		// The servers may be electing a leader of the cluster. Until there is one, none of them
+		// deletes the stream, and the request may get no answer.
+		err := l.conn.request(ctx, l.conn.state(), requestTimeout, func(ctx context.Context) error {
+			return l.conn.js.DeleteStream(ctx, StreamName)
+		})
+		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+			break
+		}
+		if wait.For(ctx, electionRetryPause) != nil {
+			t.Fatal(err)
+		}
 	}
 	newLog, err := Open(ctx, Config{URL: url, Logger: quiet, ConnectTimeout: 3 * time.Second})
 	if err != nil {

@@ -62,6 +62,7 @@ func mustOpenLog(t testing.TB, cfg Config) *Log {
 	if cfg.Logger == nil {
 		cfg.Logger = testLogger(t)
 	}
+	cfg.ConnectTimeout = 5 * time.Minute // servers of a cluster may need several elections
 	l, err := Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
