@@ -183,6 +183,23 @@ func (e *Server) Restart(ctx context.Context) error {
 	return err
 }
 
+// purgedDir is the directory to which a server of NATS moves the files of messages that it purges.
+const purgedDir = "__msgs__"
+
+// RemovePurged removes the files of messages that were purged from the stream. The server does that
+// itself, but only after it has answered the purge, and nobody learns when it is done.
+func (e *Server) RemovePurged() error {
+	dirs, err := filepath.Glob(filepath.Join(e.dir, "jetstream", "*", "streams", e.opts.Stream, purgedDir))
+	if err != nil {
+		return fmt.Errorf("embedded: find purged messages: %w", err)
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return errors.Join(errs...)
+}
+
 // InProcessConn connects to the running server. It implements nats.InProcessConnProvider.
 func (e *Server) InProcessConn() (net.Conn, error) {
 	if ns := e.natsServer.Load(); ns != nil {

@@ -337,9 +337,13 @@ func (l *Log) purgeStream(ctx context.Context, pause streamPause, head uint64) e
 	if !pause.holds(&stream.CachedInfo().Config) {
 		return fmt.Errorf("eventlog: another process has resumed the log before its messages up to sequence %d were destroyed", head)
 	}
-	return l.requestWithRetries(ctx, func(ctx context.Context) error {
+	err = l.requestWithRetries(ctx, func(ctx context.Context) error {
 		return wrapUnavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))
 	}, streamPurgeSubject)
+	if err != nil || l.server == nil {
+		return err
+	}
+	return l.server.RemovePurged() // the server has only begun to delete the files
 }
 
 // deleteConsumers deletes the consumers of all processes. Their readers notice it, read the
