@@ -59,38 +59,40 @@ func TestReaderNoticesLostMessage(t *testing.T) {
 // consumer is idle. A reader that was idle makes a new one without counting an interruption. A
 // reader that was active counts one.
 func TestReaderReplacesIdleConsumer(t *testing.T) {
-	l, p := openFilledLog(t, 3, 1)
-	r := newReader(l, l.Start())
-	defer r.close()
-	readUntil(t, r, 3)
+	runInBubble(t, func(t *testing.T) {
+		l, p := openFilledLog(t, 3, 1)
+		r := newReader(l, l.Start())
+		defer r.close()
+		readUntil(t, r, 3)
 
-	stream, err := l.fetchStream(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
+		stream, err := l.fetchStream(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
+				t.Fatal(err)
+			}
+			r.lastRead = r.lastRead.Add(-consumerIdleTimeout)
+			r.pullMessagesLeft = 0
+			mustPublish(t, p, newFollows(3, 4))
+			readUntil(t, r, r.cur.Seq+1)
+		}
+
+		if n := l.ErrorCounters().Interruptions; n != 0 {
+			t.Errorf("interruptions of an idle reader: got %d, want 0", n)
+		}
+
+		// The reader is not idle now, so this is an interruption.
 		if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 			t.Fatal(err)
 		}
-		r.lastRead = r.lastRead.Add(-consumerIdleTimeout)
-		r.pullMessagesLeft = 0
 		mustPublish(t, p, newFollows(3, 4))
 		readUntil(t, r, r.cur.Seq+1)
-	}
-
-	if n := l.ErrorCounters().Interruptions; n != 0 {
-		t.Errorf("interruptions of an idle reader: got %d, want 0", n)
-	}
-
-	// The reader is not idle now, so this is an interruption.
-	if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
-		t.Fatal(err)
-	}
-	mustPublish(t, p, newFollows(3, 4))
-	readUntil(t, r, r.cur.Seq+1)
-	if n := l.ErrorCounters().Interruptions; n != 1 {
-		t.Errorf("interruptions of an active reader: got %d, want 1", n)
-	}
+		if n := l.ErrorCounters().Interruptions; n != 1 {
+			t.Errorf("interruptions of an active reader: got %d, want 1", n)
+		}
+	})
 }
 
 // TestReaderHandlesStatusMessages sends status messages of the server to a reader. Some end the
