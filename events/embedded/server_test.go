@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -100,20 +101,26 @@ func TestServerLogMapsLevels(t *testing.T) {
 	}
 }
 
+// connectClient connects to a server, which may take a minute for that and for each answer.
+func connectClient(t *testing.T, s *Server) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
 // publishAndReadMessages publishes messages and then returns all messages of the stream by
 // sequence.
 func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint64]string {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc, js := connectClient(t, s)
 	defer nc.Close()
-
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	stream, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "test", Subjects: []string{"test"}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,22 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 // updateStream changes the configuration of the stream.
 func updateStream(t *testing.T, s *Server, description string) {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc, js := connectClient(t, s)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := jetstream.StreamConfig{Name: "test", Subjects: []string{"test"}, Description: description}
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -34,15 +26,8 @@ func updateStream(t *testing.T, s *Server, description string) {
 // its messages. ok is false if the server has no such stream.
 func streamDescription(t *testing.T, s *Server) (description string, messages uint64, ok bool) {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc, js := connectClient(t, s)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	stream, err := js.Stream(t.Context(), "test")
 	if err != nil {
 		return "", 0, false

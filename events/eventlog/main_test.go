@@ -124,7 +124,7 @@ func stopServer(ns *server.Server) {
 // connectPlainClient connects to the server as a program without this package would.
 func connectPlainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(ns))
+	nc, err := nats.Connect("", nats.InProcessServer(ns), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

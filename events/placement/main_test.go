@@ -50,8 +50,10 @@ func runInBubble(t *testing.T, test func(t *testing.T, ns *server.Server)) {
 // createBucket creates the bucket of the cluster.
 func createBucket(t *testing.T, ns *server.Server, storage jetstream.StorageType) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	kv := jetstream.KeyValueConfig{Bucket: "skein-cluster-" + testLog, Storage: storage}
-	if _, err := connect(t, ns).js.CreateKeyValue(t.Context(), kv); err != nil {
+	if _, err := connect(t, ns).js.CreateKeyValue(ctx, kv); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,8 +123,8 @@ func connect(t *testing.T, ns *server.Server) *cuttableConn {
 	t.Helper()
 	l := &cuttableConn{ns: ns}
 	var err error
-	l.nc, err = nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	l.nc, err = nats.Connect("", nats.InProcessServer(l), nats.Timeout(time.Minute), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
