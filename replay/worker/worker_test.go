@@ -142,8 +142,11 @@ func TestWorkerEndsWithItsContextOrReport(t *testing.T) {
 	})
 
 	t.Run("context ends", func(t *testing.T) {
+		// With such a small share, the worker rests for very long after the first partition.
+		// Otherwise it might finish the build before it is killed.
+		const share = 1e-8
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := command().Finish(ctx, h, 0, func(replay.PhaseProgress) error {
+		_, err := command().Finish(ctx, h, share, func(replay.PhaseProgress) error {
 			cancel()
 			return nil
 		})
