@@ -24,7 +24,9 @@ after(async () => {
 
 async function startNode(name: string): Promise<void> {
   const where = ["--data", name, "--listen", "127.0.0.1:0", "--node-addr", "127.0.0.1:0", "--archive", "off"];
-  nodes[name] = await start("serve", "--nats", nats.url, "--node", name, "--node-zone", `zone-${name}`, ...where);
+  // A node that is away stays in the map for as long as the test looks for it.
+  const node = ["--node", name, "--node-zone", `zone-${name}`, "--replace-after", "1h"];
+  nodes[name] = await start("serve", "--nats", nats.url, ...node, ...where);
 }
 
 /** Waits until the legend says so many partitions of a state. */
