@@ -8,7 +8,7 @@ import { AdminService, CounterService, EventService, FeedService, GraphService, 
 import type { Browser, Locator, Page } from "playwright-core";
 import { roleOf } from "../src/roles.js";
 import { launch, open, patienceMs, picture, show } from "./browser.js";
-import { type Service, call, crowd, folder, program, remove, start, traffic } from "./service.js";
+import { type Service, call, crowd, folder, program, remove, stableAddress, start, traffic } from "./service.js";
 
 let browser: Browser;
 
@@ -731,9 +731,9 @@ describe("with tokens", () => {
 
 describe("with an empty log", () => {
   let service: Service;
-  const args = (listen: string) => ["serve", "--data", "data", "--listen", listen] as const;
+  const args = ["serve", "--data", "data", "--listen", "127.0.0.1:0"] as const;
   before(async () => {
-    service = await start(...args("127.0.0.1:0"));
+    service = await start(...args);
   });
   after(() => service?.stop());
 
@@ -762,13 +762,14 @@ describe("with an empty log", () => {
   });
 
   test("the service goes away, and comes back", async () => {
-    const { page, check } = await open(browser, service.url);
+    const url = await stableAddress(() => service.url);
+    const { page, check } = await open(browser, url);
     await waitForText(page, "From the log to the stores");
     await service.stop();
     await page.getByRole("status").getByText(/No answer/).waitFor();
     await waitForText(page, "The service does not answer");
-    service = await start(...args(new URL(service.url).host));
-    await page.getByRole("status").getByText(new URL(service.url).host).waitFor();
+    service = await start(...args);
+    await page.getByRole("status").getByText(new URL(url).host).waitFor();
     await page.getByRole("alert").waitFor({ state: "detached" });
     await waitForText(page, "Nothing is wrong.");
     check();

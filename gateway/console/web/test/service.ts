@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -58,6 +59,22 @@ async function run(name: string, args: string[], where: "stdout" | "stderr", rea
   }
   await stop();
   throw new Error(`${name} ${args.join(" ")} ended:\n${printed.join("\n")}`);
+}
+
+/** Returns an address that stays the same while the service behind it is replaced: each connection leads to the present address of that. */
+export async function stableAddress(present: () => string): Promise<string> {
+  const server = createServer((near) => {
+    const { hostname, port } = new URL(present());
+    const far = connect(Number(port), hostname);
+    for (const [from, to] of [[near, far], [far, near]] as const) {
+      from.on("error", () => {}); // "close" follows
+      from.on("close", () => to.end());
+      from.pipe(to);
+    }
+  });
+  server.listen(0, "127.0.0.1").unref();
+  await once(server, "listening");
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
 /** Calls a method with JSON, as any program may. */
