@@ -265,6 +265,8 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 		if done && seq > 0 && !isFlushed {
 			isFlushed = true
 
+			// This is no work of the node for the call, and may take longer than a call.
+			ctx = context.WithoutCancel(ctx)
 			takenAfterFlush, err = scheduler.TakeNow(ctx, nil)
 			if err != nil {
 				t.Fatal(err)
