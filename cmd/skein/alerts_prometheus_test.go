@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -91,12 +90,11 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	p.writeConfig()
 
 	// Prometheus does not say which port it took, so choose a free one for it.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := findFreePorts(23000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	p.url = "http://" + addr
 
 	// The test's context ends before its cleanups run. Stopping a service reloads the configuration

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,14 +35,11 @@ func newNATSOnSmallDisk(t *testing.T, dir string, mib int64) *natsServerOnSmallD
 	}
 
 	// Find a free port, which the server has after each start.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := findFreePorts(27000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	n.url = "nats://" + addr
 
 	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q, sync_interval: always, max_file_store: 1GB }\n", addr, filepath.Join(data, "js"))

@@ -4,14 +4,13 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -112,14 +111,12 @@ func (s *serverProcess) start(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
 	}
-	url, err := waitUntilReady(ctx, filepath.Join(s.dir, "port"))
+	_, err := waitUntilReady(ctx, filepath.Join(s.dir, "port"))
 	if err != nil {
 		text, _ := s.readLogFile()
 		s.t.Logf("the log of the server:\n%s", text)
-		return err
 	}
-	s.addr = strings.TrimPrefix(url, "http://")
-	return nil
+	return err
 }
 
 // launch starts the process and does not wait until it is ready.
@@ -129,11 +126,13 @@ func (s *serverProcess) launch(ctx context.Context) error {
 		return err
 	}
 
-	// The first start takes any free port. Later starts take the same port again, because clients
-	// know it.
-	listen := s.addr
-	if listen == "" {
-		listen = "127.0.0.1:0"
+	// Later starts take the same port again, because clients know it.
+	if s.addr == "" {
+		ports, err := findFreePorts(22000, 1)
+		if err != nil {
+			return err
+		}
+		s.addr = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	}
 
 	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -142,7 +141,7 @@ func (s *serverProcess) launch(ctx context.Context) error {
 	}
 	defer log.Close()
 
-	args := []string{"serve", "--data", s.dataDir(), "--listen", listen, "--port-file", portFile}
+	args := []string{"serve", "--data", s.dataDir(), "--listen", s.addr, "--port-file", portFile}
 	s.cmd = exec.CommandContext(ctx, cmp.Or(s.program, "skein"), append(args, s.flags...)...)
 	s.cmd.Stderr = log
 
@@ -180,30 +179,45 @@ func (s *serverProcess) kill() {
 	_ = s.cmd.Wait() // "signal: killed"
 }
 
-// reservedPorts are the ports that [findFreePorts] has returned.
-var reservedPorts sync.Map
-
-// findFreePorts finds free ports from first up to 30000. The system gives no port of this range to
-// outgoing connections, so a server that was stopped can have its port again. No port is returned
-// twice, because two tests may ask before either of them listens.
+// findFreePorts reserves free ports from first up to 30000, until the test binary ends. The system
+// gives no port of this range to outgoing connections, or to servers that take any port, so a
+// server that was stopped can have its port again.
 func findFreePorts(first, count int) (ports []int, err error) {
 	for port := first; port < 30000 && len(ports) < count; port++ {
-		if _, isReserved := reservedPorts.Load(port); isReserved {
-			continue
+		if err := reservePort(port); err != nil {
+			continue // it is reserved, or something else listens there
 		}
-
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue // something else listens there
-		}
-		_ = l.Close()
-
-		if _, isReserved := reservedPorts.LoadOrStore(port, nil); !isReserved {
-			ports = append(ports, port)
-		}
+		ports = append(ports, port)
 	}
 	if len(ports) < count {
 		return nil, fmt.Errorf("found %d free ports from %d, want %d", len(ports), first, count)
 	}
 	return ports, nil
+}
+
+// reservePort binds a socket to a port of the loopback, and keeps the socket open without
+// listening. So no other test, and no other test binary, can reserve the port before a server
+// listens there, or while that server is stopped. Linux lets the server listen, because both
+// sockets have SO_REUSEADDR.
+func reservePort(port int) error {
+	syscall.ForkLock.RLock()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(socket) // a server that outlives this binary must not keep the port
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return err
+	}
+
+	// With SO_REUSEADDR, the socket could be bound to a port that is reserved already. So the
+	// option is set afterwards.
+	err = syscall.Bind(socket, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+	}
+	if err != nil {
+		return errors.Join(err, syscall.Close(socket))
+	}
+	return nil
 }

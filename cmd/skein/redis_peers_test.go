@@ -44,17 +44,12 @@ var errRedisEnded = errors.New("redis-server ended")
 // there. The server ends with the test.
 func startRedisPeer(t *testing.T, dir string, args ...string) (*redisPeer, error) {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ports, err := findFreePorts(23000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	addr := l.Addr().String()
-	l.Close()
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := strconv.Itoa(ports[0])
+	addr := net.JoinHostPort("127.0.0.1", port)
 
 	args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--daemonize", "no", "--save", ""}, args...)
 	cmd := exec.CommandContext(t.Context(), "redis-server", args...)

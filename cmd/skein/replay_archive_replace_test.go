@@ -21,8 +21,13 @@ import (
 // at the end of the test, or earlier if the test stops it itself.
 func startNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
 	t.Helper()
+	// Some tests start another server on the port of this one.
+	ports, err := findFreePorts(27000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
+		Host: "127.0.0.1", Port: ports[0], NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
 		StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40, Users: users,
 	})
 	if err != nil {
