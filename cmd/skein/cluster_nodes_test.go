@@ -47,6 +47,9 @@ type nodeCluster struct {
 	// members are the members of the cluster, as a process sees them that is no member itself.
 	members *placement.Cluster
 
+	// publishing is locked while a call of Publish is under way.
+	publishing sync.Mutex
+
 	mu sync.Mutex
 	// inService are the nodes that clients call.
 	inService map[string]*callableNode
@@ -393,7 +396,13 @@ func (c *nodeCluster) killNode(ctx context.Context) error {
 func (c *nodeCluster) pauseNode(ctx context.Context) error {
 	s := c.takeOutOfService("n1")
 	defer func() { c.putInService("n1", s.serverProcess) }()
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+
+	// The node must not have a call of Publish, because a call goes on although its client has
+	// given up: the node would append the events when it continues, while answers are compared.
+	c.publishing.Lock()
+	err := s.cmd.Process.Signal(syscall.SIGSTOP)
+	c.publishing.Unlock()
+	if err != nil {
 		return err
 	}
 	s.cancelCalls() // otherwise these calls would wait until the node continues
@@ -487,6 +496,8 @@ func (c *nodeCluster) publishEvents(ctx context.Context, rng *rand.Rand) (positi
 	for range 3 {
 		evs := gatewaytest.Events(rng, 20)
 		err := eventually(ctx, func(context.Context) error {
+			c.publishing.Lock()
+			defer c.publishing.Unlock()
 			res, err := c.askAnyNode(rng, &skeinv1.PublishRequest{Events: evs})
 			if err == nil {
 				position = res.(*skeinv1.PublishResponse).GetPosition()
