@@ -189,7 +189,8 @@ func (l *OpenLoop) pace(
 }
 
 // ClosedLoop lets each of some workers make one call after the other for a time, and returns the
-// number of calls per second.
+// number of calls per second. Each worker makes at least one call, so the rate is not 0 if the
+// workers start late.
 func ClosedLoop(
 	ctx context.Context, d time.Duration, workers int, call func(ctx context.Context, worker, i int) error,
 ) (rate float64, err error) {
@@ -199,8 +200,14 @@ func ClosedLoop(
 	begin := time.Now()
 	for worker := range workers {
 		wg.Go(func() {
-			for time.Since(begin) < d && errs[worker] == nil && ctx.Err() == nil {
+			for isFirst := true; isFirst || time.Since(begin) < d; isFirst = false {
+				if ctx.Err() != nil {
+					return
+				}
 				errs[worker] = call(ctx, worker, int(next.Add(1)-1))
+				if errs[worker] != nil {
+					return
+				}
 			}
 		})
 	}
