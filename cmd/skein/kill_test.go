@@ -8,10 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +25,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/imports"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 	"github.com/skein-feed/skein/replay/importer"
 )
 
@@ -240,7 +246,7 @@ func TestInterruptedImportContinues(t *testing.T) {
 	}
 
 	// A process that is killed has no exit code. The second run says that it continues.
-	code, errOut = interruptImport(ctx, t, api, path, 30, os.Kill)
+	code, errOut = interruptImport(ctx, t, api, path, 25, os.Kill)
 	if want := "going on after row "; code != -1 || !strings.Contains(errOut, want) {
 		t.Errorf("import that is killed: got exit code %d and %s, want -1 and %q", code, errOut, want)
 	}
@@ -263,40 +269,61 @@ func TestInterruptedImportContinues(t *testing.T) {
 	if report.Rows != rows || report.Events != rows {
 		t.Errorf("report of the import: got %d rows and %d events, want %d of both", report.Rows, report.Events, rows)
 	}
-	// The interrupted runs have saved their progress, so at least 4000 rows are not sent again.
+	// The first run has saved its progress, so at least 4000 rows are not sent again.
 	if report.Sent > rows-4000 {
 		t.Errorf("report of the import: got %d events sent by the third run, want at most %d", report.Sent, rows-4000)
 	}
 }
 
-// interruptImport runs the import until the log has this many envelopes, and sends a signal to it.
-// It returns the exit code and what the import wrote to standard error.
+// interruptImport runs the import until the service has answered this many calls of Publish, and
+// sends a signal to it while the next call is under way. It returns the exit code and what the
+// import wrote to standard error.
 func interruptImport(
-	ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal,
+	ctx context.Context, t *testing.T, api *command.Client, path string, calls int64, signal os.Signal,
 ) (code int, errOut string) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", api.URL)
+
+	// The proxy holds back all later calls. Otherwise the import could end before the signal.
+	service, err := url.Parse(api.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(service)
+	var published atomic.Int64
+	isHeld := make(chan struct{}, 1)
+	release := make(chan struct{})
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == skeinv1connect.EventServicePublishProcedure && published.Add(1) > calls {
+			select {
+			case isHeld <- struct{}{}:
+			default: // the import has given up a call that was held, and makes it again
+			}
+			<-release
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	defer close(release) // before proxy.Close, which waits for the calls
+
+	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", proxy.URL)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 
-	waitUntil(ctx, t, func(ctx context.Context) error {
-		status, err := getStatus(ctx, api)
-		if err != nil {
-			return err
-		}
-		if got := status.GetLog().GetLastSequence(); got < envelopes {
-			return fmt.Errorf("got a log of %d envelopes, want %d", got, envelopes)
-		}
-		return nil
-	})
-
+	select {
+	case <-isHeld:
+	case err := <-ended:
+		t.Fatalf("import: got the end with %v before call %d, want that the signal %v ends it: %s", err, calls+1, signal, &stderr)
+	}
 	if err := cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-	err := cmd.Wait()
+	err = <-ended
 	exitErr, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
 		t.Fatalf("import: got the end with %v, want that the signal %v ends it", err, signal)
