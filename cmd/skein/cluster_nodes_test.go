@@ -590,7 +590,7 @@ func (c *nodeCluster) askProcess(ctx context.Context, addr string, req proto.Mes
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 
-	if strings.Contains(string(body), "the state that contains the position was not reached in time") {
+	if strings.Contains(string(body), notCaughtUp) {
 		return nil, errBehind
 	}
 	if answer.StatusCode != http.StatusOK {

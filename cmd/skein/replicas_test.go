@@ -134,10 +134,29 @@ func (r *replicas) publishAt(ctx context.Context, i int, evs ...*skeinv1.Event) 
 
 // isFollowing asks process i whether a user follows another one, in a state that contains the
 // position.
-func (r *replicas) isFollowing(ctx context.Context, i int, follower, followee, atLeast string) (bool, error) {
+func (r *replicas) isFollowing(ctx context.Context, i int, follower, followee, atLeast string) (follows bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	return isFollowing(ctx, r.apis[i], follower, followee, atLeast)
+	err = readUntilCaughtUp(func() (err error) {
+		follows, err = isFollowing(ctx, r.apis[i], follower, followee, atLeast)
+		return err
+	})
+	return follows, err
+}
+
+// notCaughtUp is in the error of a read whose position the process has not reached in time.
+const notCaughtUp = "the state that contains the position was not reached in time"
+
+// readUntilCaughtUp repeats a read for as long as the process has not reached the position that the
+// read demands. A process waits five seconds for the position, which can be too short on a busy
+// machine, and while the NATS servers elect a leader.
+func readUntilCaughtUp(read func() error) error {
+	for {
+		err := read()
+		if err == nil || !strings.Contains(err.Error(), notCaughtUp) {
+			return err
+		}
+	}
 }
 
 // listFollowers returns all followers of a user from process i, and the number of followers that
@@ -145,7 +164,11 @@ func (r *replicas) isFollowing(ctx context.Context, i int, follower, followee, a
 func (r *replicas) listFollowers(ctx context.Context, i int, user, atLeast string) (ids []string, count int64, err error) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, PageSize: 1000, AtLeast: atLeast}
 	for {
-		res, err := r.apis[i].Graph().ListFollowers(ctx, connect.NewRequest(req))
+		var res *connect.Response[skeinv1.ListFollowersResponse]
+		err := readUntilCaughtUp(func() (err error) {
+			res, err = r.apis[i].Graph().ListFollowers(ctx, connect.NewRequest(req))
+			return err
+		})
 		if err != nil {
 			return nil, 0, err
 		}
@@ -470,7 +493,11 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 		req := &skeinv1.ListFollowersRequest{UserId: "board", PageSize: int32(20 + 13*session), AtLeast: position}
 		for i := session; ; i++ {
 			before := changes.Load()
-			res, err := r.apis[i%2].Graph().ListFollowers(ctx, connect.NewRequest(req))
+			var res *connect.Response[skeinv1.ListFollowersResponse]
+			err := readUntilCaughtUp(func() (err error) {
+				res, err = r.apis[i%2].Graph().ListFollowers(ctx, connect.NewRequest(req))
+				return err
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -502,7 +529,11 @@ func (r *replicas) readPagesFromBoth(ctx context.Context, t *testing.T) {
 	var scanned []string
 	token := ""
 	for i := 0; ; i++ {
-		message, err := r.scanFirstMessage(ctx, i%2, token, position)
+		var message *skeinv1.ScanFollowersResponse
+		err := readUntilCaughtUp(func() (err error) {
+			message, err = r.scanFirstMessage(ctx, i%2, token, position)
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
