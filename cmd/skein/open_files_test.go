@@ -83,6 +83,7 @@ func TestConnectionsLeaveFilesToTheService(t *testing.T) {
 	}
 
 	// The log says which limits apply.
+	s.kill()
 	text, err := s.readLogFile()
 	if err != nil {
 		t.Fatal(err)

@@ -100,10 +100,27 @@ func (s *serverProcess) newClient() *command.Client {
 	return api
 }
 
-// readLogFile returns what the process has logged since it was first started.
+// logFile returns the file to which the log of the process is copied.
+func (s *serverProcess) logFile() string { return filepath.Join(s.dir, "server.log") }
+
+// readLogFile returns what the process has logged since it was first started. After the process has
+// ended, that is everything.
 func (s *serverProcess) readLogFile() (string, error) {
-	text, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
+	text, err := os.ReadFile(s.logFile())
 	return string(text), err
+}
+
+// fileAppender appends what is written to a file.
+type fileAppender struct{ path string }
+
+// Write is part of [io.Writer].
+func (a fileAppender) Write(p []byte) (int, error) {
+	f, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.Write(p)
+	return n, errors.Join(err, f.Close())
 }
 
 // start starts the process and waits until it is ready.
@@ -135,15 +152,13 @@ func (s *serverProcess) launch(ctx context.Context) error {
 		s.addr = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	}
 
-	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-
 	args := []string{"serve", "--data", s.dataDir(), "--listen", s.addr, "--port-file", portFile}
 	s.cmd = exec.CommandContext(ctx, cmp.Or(s.program, "skein"), append(args, s.flags...)...)
-	s.cmd.Stderr = log
+
+	// The log is no file of the process, but a pipe, which the workers of the service inherit. So
+	// Wait also waits for these: after the end of a service that was killed, a worker still writes
+	// to the data directory for a moment.
+	s.cmd.Stderr = fileAppender{s.logFile()}
 
 	// Nothing is written to this pipe. It closes when the test binary ends, even if the binary is
 	// killed, and runSkein then ends the process.
@@ -169,8 +184,8 @@ func (s *serverProcess) stopGracefully() error {
 	}
 }
 
-// kill ends the process with SIGKILL, which the process cannot tell from a power cut. It does
-// nothing if the process was never started.
+// kill ends the process with SIGKILL, which the process cannot tell from a power cut, and waits
+// until its workers have ended, too. It does nothing if the process was never started.
 func (s *serverProcess) kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
