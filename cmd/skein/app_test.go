@@ -211,36 +211,34 @@ type pairFacts struct {
 // liveFact is a follow or an unfollow that was published live.
 type liveFact struct {
 	isFollow bool
-	// publishedAt is the time right before the call. The log gives the event its own time, a little
-	// later.
-	publishedAt events.Micros
+	// publishedAt is the time right before the call. The log gives the event its own time, which is
+	// latest at most.
+	publishedAt, latest events.Micros
 }
 
-// followedSince reports whether the pair follows, and since when. Imported history counts only if
-// there is no live unfollow.
-func (f pairFacts) followedSince() (since events.Micros, follows bool) {
-	const none = events.Micros(-1)
-
+// followedSince reports whether the pair follows, and between which two times that began. Imported
+// history counts only if there is no live unfollow.
+func (f pairFacts) followedSince() (earliest, latest events.Micros, follows bool) {
 	// A repeated live follow does not change the time of the first one.
-	liveSince := none
+	var firstFollow *liveFact
 	wasUnfollowed := false
 	for _, fact := range f.liveFacts {
 		switch {
 		case !fact.isFollow:
-			liveSince = none
+			firstFollow = nil
 			wasUnfollowed = true
-		case liveSince == none:
-			liveSince = fact.publishedAt
+		case firstFollow == nil:
+			firstFollow = &fact
 		}
 	}
 
 	switch {
 	case !wasUnfollowed && f.importedAt > 0:
-		return f.importedAt, true
-	case liveSince != none:
-		return liveSince, true
+		return f.importedAt, f.importedAt, true
+	case firstFollow != nil:
+		return firstFollow.publishedAt, firstFollow.latest, true
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // TestLiveEventsOverrideImportedHistory imports pieces of history in any order, each of them twice,
@@ -322,18 +320,21 @@ func publishLiveFacts(t *testing.T, api *command.Client, rng *rand.Rand, users i
 			ev = userUnfollowed(follower, followee)
 		}
 
-		publishedAt := events.Micros(time.Now().UnixMicro())
+		fact := liveFact{isFollow: isFollow, publishedAt: events.Micros(time.Now().UnixMicro())}
 		mustPublish(t, api, ev)
+		// An envelope takes as many microseconds of log time as it has events, so the log can be
+		// ahead of the clock by as many.
+		fact.latest = events.Micros(time.Now().UnixMicro() + events.MaxEnvelopeEvents)
 
 		pair := [2]string{follower, followee}
 		facts := want[pair]
-		facts.liveFacts = append(facts.liveFacts, liveFact{isFollow: isFollow, publishedAt: publishedAt})
+		facts.liveFacts = append(facts.liveFacts, fact)
 		want[pair] = facts
 	}
 }
 
 // checkFollowing checks the list of followees of a user, and its order. The log chooses the times
-// of live facts, so the list may give a time up to a second after the fact was published.
+// of live facts, so the list may give any time from the call that published the fact to its end.
 func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]string]pairFacts) {
 	t.Helper()
 	type entry struct {
@@ -341,15 +342,17 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 		since events.Micros
 	}
 
-	// Compute the expected list, newest first.
+	// Compute the expected list, newest first, with the earliest time of each entry.
 	var expected []entry
+	latestOf := map[string]events.Micros{}
 	for pair, facts := range want {
 		follower, followee := pair[0], pair[1]
 		if follower != user {
 			continue
 		}
-		if since, follows := facts.followedSince(); follows {
-			expected = append(expected, entry{followee, since})
+		if earliest, latest, follows := facts.followedSince(); follows {
+			expected = append(expected, entry{followee, earliest})
+			latestOf[followee] = latest
 		}
 	}
 	slices.SortFunc(expected, func(a, b entry) int {
@@ -363,13 +366,12 @@ func checkFollowing(t *testing.T, api *command.Client, user string, want map[[2]
 		t.Fatal(err)
 	}
 
-	// Replace each time that is within a second of the expected one by the expected one.
+	// Replace each time that is expected by the earliest one that is expected.
 	var got []entry
 	for _, listed := range res.Msg.GetEntries() {
 		since := events.Micros(listed.GetFollowTime().AsTime().UnixMicro())
 		for _, e := range expected {
-			later := since - e.since
-			if e.user == listed.GetUserId() && later >= 0 && later < 1_000_000 {
+			if e.user == listed.GetUserId() && since >= e.since && since <= latestOf[e.user] {
 				since = e.since
 			}
 		}
