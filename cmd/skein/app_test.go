@@ -25,6 +25,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/gateway"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -41,6 +42,8 @@ func startService(t *testing.T, dir string, logger *slog.Logger, options ...func
 	serviceOptions := service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Logger: logger,
 		Memory: service.Memory{Cache: 16 << 20, Queries: 1 << 20},
+		// On a busy machine, a call must neither be refused nor end because projections are slow.
+		Limits: gateway.Limits{ShedAfter: -1, AtLeastWait: time.Minute, VisibleWait: time.Minute, CallTimeout: waitLimit},
 	}
 	for _, option := range options {
 		option(&serviceOptions)
