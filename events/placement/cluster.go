@@ -65,9 +65,8 @@ type Options struct {
 	// used while this node is the controller.
 	Copies int
 	// RenewEvery is the time between two renewals of a node key, and of the lease; 0 means
-	// DefaultRenewEvery. All
-	// processes of a cluster must use the same RenewEvery and the same ExpireAfter, because each
-	// process judges the renewals of all nodes by its own settings.
+	// DefaultRenewEvery. All processes of a cluster must use the same RenewEvery and the same
+	// ExpireAfter, because each process judges the renewals of all nodes by its own settings.
 	RenewEvery time.Duration
 	// ExpireAfter is how long a node is taken for alive without a renewal of its node key
 	// ([Cluster.Members]); 0 means DefaultExpireAfter. After that, the node still keeps its

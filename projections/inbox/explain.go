@@ -9,7 +9,8 @@ import (
 // owner to those inboxes of the owner's followers that are in memory. If too many users follow the
 // owner, or boards of the owner, the fold does not push, and pages pull the pins from an outbox, to
 // which a pull row of the reader leads (pulls.go). Delivery affects what a page costs, and not what
-// it shows. It is that of the view, whatever it was when the pin was created.
+// it shows. Explain derives it from the present rows, not from what happened when the pin was
+// created.
 type Delivery uint8
 
 // The kinds of delivery.
@@ -30,7 +31,8 @@ type Explanation struct {
 	// Pin is the pin, also if the feed does not show it. It is nil if the pin does not exist or was
 	// deleted. Its Score is set in the order Trending, if the pin is ranked.
 	Pin *Pin
-	// Absence is the set of reasons why the pin is absent, or 0 if it is in the feed.
+	// Absence has the reasons why the pin is absent, or 0 if it is in the feed. It need not have
+	// all of them: see [AbsenceReasons].
 	Absence AbsenceReasons
 	// Rank is the pin's place in the feed, counted over all its pages: 1 is the first. It is 0 if
 	// the pin is absent. Pins that [Feed.OnePerItem] leaves out are not counted.
@@ -42,10 +44,10 @@ type Explanation struct {
 // Explain says whether a pin is in a feed, and where or why not. It answers for a reader who reads
 // all pages of the feed, from the first to the last, in the view of q.
 //
-// If the pin does not exist, or something about the pin itself keeps it out of the feed, Explain
-// costs a few point reads and at most one call of [Feed.HiddenItems]. Otherwise the cost grows with
-// the feed. In the order Newest, Explain reads the feed down to the pin, and returns an error if
-// the pin is not there although it should be. In the order Trending, it reads all ranked pins.
+// If the pin does not exist, or is absent for a reason that does not depend on the other pins of
+// the feed, Explain costs a few point reads and at most one call of [Feed.HiddenItems]. Otherwise,
+// in the order Newest, Explain reads the feed down to the pin, and returns an error if the store is
+// damaged and lacks the pin there. In the order Trending, it reads all ranked pins.
 //
 // [Feed.HiddenItems] must give the same answers throughout the call.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
@@ -158,8 +160,9 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 
 // explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The
 // caller has checked that the reader may see the pin. A pin that is older than the [Feed.MaxRanked]
-// newest pins of the feed is not ranked. explainTrending cannot tell this from damage: an outbox
-// without the row of the pin, or an inbox without its sort key.
+// newest pins of the feed is not ranked. explainTrending does not check whether the pin is so old.
+// If the outbox lacks the row of the pin, or the inbox lacks its sort key, which is damage, then
+// explainTrending also says that the pin is not ranked.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
 	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins that
 	// OnePerItem leaves out.
@@ -204,8 +207,9 @@ func (q *Queries) findDelivery(f *Feed, pin *Pin) (Delivery, error) {
 		return DeliveryPulled, nil
 	}
 
-	// A reader who follows the owner has one pull row for the owner, which names no board. A reader
-	// who follows only boards of the owner has one for each of these boards, which names the board.
+	// If the pins of the owner are pulled, each follower has pull rows for the owner. A reader who
+	// follows the owner has one row, without a board. A reader who follows only boards of the owner
+	// has one row per board, with the name of the board.
 	for _, board := range []*string{nil, &pin.Board} {
 		_, pulled, err := q.state.Get(pullKey(nil, f.Reader, pin.Owner, board))
 		if err != nil {
