@@ -331,11 +331,14 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 		before := running.Auditor.Status()
 		err := graphStore.Repair(ctx, func(_ events.Cursor, rows projections.Reader, repair *store.Repair) error {
 			key, err := findFollower(rows)
-			if err == nil && key == nil {
-				err = fmt.Errorf("try %d: silent has no follower", try)
+			if err != nil {
+				return err
+			}
+			if key == nil {
+				return fmt.Errorf("try %d: silent has no follower", try)
 			}
 			repair.Delete(key)
-			return err
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -348,16 +351,7 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 			t.Fatal(err)
 		}
 
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		var status audit.Status
-		for status = running.Auditor.Status(); status.Repaired["graph"] == before.Repaired["graph"]; status = running.Auditor.Status() {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				t.Fatalf("the row is not repaired: %+v", status)
-			}
-		}
+		status := waitForGraphRepair(ctx, t, running, before.Repaired["graph"])
 		if status.Unexplained > 0 {
 			t.Errorf("unexplained: %s", status.LastFinding)
 		}
@@ -368,6 +362,25 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 		t.Logf("try %d: a verification repaired the row first", try)
 	}
 	t.Error("no audit found the missing row")
+}
+
+// waitForGraphRepair waits until the auditor has repaired more rows of the graph than before, and
+// returns its status.
+func waitForGraphRepair(ctx context.Context, t *testing.T, running *service.Service, before uint64) audit.Status {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status := running.Auditor.Status()
+		if status.Repaired["graph"] != before {
+			return status
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the row is not repaired: %+v", status)
+		}
+	}
 }
 
 // sumCounts adds up the counts.
