@@ -59,6 +59,15 @@ func (w *soakWriter) compareCount(what string, want, got int64) {
 	}
 }
 
+// hasOneEntryPer reports a wrong answer unless the answer has as many entries as the request.
+func (w *soakWriter) hasOneEntryPer(what string, requested, answered int) bool {
+	if requested == answered {
+		return true
+	}
+	w.soak.reportFinding(isWrong, "%s at %s: entries of the answer about %s: got %d, want %d", w.name, w.lastPosition, what, answered, requested)
+	return false
+}
+
 // compareSome compares two random answers.
 func (w *soakWriter) compareSome(ctx context.Context) {
 	for range 2 {
@@ -121,12 +130,17 @@ func (w *soakWriter) comparePairs(ctx context.Context) {
 	res := askUntilAnswered(ctx, w, "CheckFollows", func(c *command.Client) command.Method[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse] {
 		return c.Graph().CheckFollows
 	}, req)
-	if res == nil {
+	if res == nil || !w.hasOneEntryPer("follows", len(names), len(res.GetKinds())) {
 		return
 	}
 	for i, kind := range res.GetKinds() {
-		if kind == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
+		switch kind {
+		case skeinv1.FollowKind_FOLLOW_KIND_NONE:
+		case skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT:
 			got = append(got, names[i])
+		default:
+			// Writers follow no boards, so this kind differs from everything that is expected.
+			got = append(got, fmt.Sprintf("%s: %v", names[i], kind))
 		}
 	}
 	w.compareList("follows", want, got)
@@ -182,7 +196,7 @@ func (w *soakWriter) compareRelations(ctx context.Context, viewer string) {
 		func(c *command.Client) command.Method[skeinv1.BatchGetRelationshipsRequest, skeinv1.BatchGetRelationshipsResponse] {
 			return c.Graph().BatchGetRelationships
 		}, req)
-	if res == nil {
+	if res == nil || !w.hasOneEntryPer("relations of "+viewer, len(req.UserIds), len(res.GetRelationships())) {
 		return
 	}
 	var want, got []string
@@ -315,7 +329,7 @@ func (w *soakWriter) compareCounts(ctx context.Context) {
 	res := askUntilAnswered(ctx, w, "BatchGetCounters", func(c *command.Client) command.Method[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse] {
 		return c.Counters().BatchGetCounters
 	}, req)
-	if res == nil {
+	if res == nil || !w.hasOneEntryPer("counts", len(want), len(res.GetCounters())) {
 		return
 	}
 	for i, got := range res.GetCounters() {
