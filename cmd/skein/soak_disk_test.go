@@ -77,9 +77,8 @@ func (d *loopDisk) limitWrites(pid, bytesPerSecond int) (end func() (proof strin
 
 	err = errors.Join(write(group, "blkio.throttle.write_bps_device", fmt.Sprintf("%s %d", device, bytesPerSecond)),
 		write(group, "cgroup.procs", strconv.Itoa(pid)))
-	return func() (string, error) {
-		counted, err := os.ReadFile(filepath.Join(group, "blkio.throttle.io_service_bytes"))
-		err = errors.Join(err, write(group, "blkio.throttle.write_bps_device", device+" 0"),
+	removeLimit := func() error {
+		err := errors.Join(write(group, "blkio.throttle.write_bps_device", device+" 0"),
 			write(root, "cgroup.procs", strconv.Itoa(pid)))
 
 		// A group can be removed only after the kernel has moved the process out of it.
@@ -89,6 +88,15 @@ func (d *loopDisk) limitWrites(pid, bytesPerSecond int) (end func() (proof strin
 			}
 			sleepOrDone(context.Background(), 20*time.Millisecond)
 		}
+		return err
+	}
+	if err != nil {
+		return nil, errors.Join(err, removeLimit())
+	}
+
+	return func() (string, error) {
+		counted, err := os.ReadFile(filepath.Join(group, "blkio.throttle.io_service_bytes"))
+		err = errors.Join(err, removeLimit())
 
 		for line := range strings.Lines(string(counted)) {
 			if part := strings.Fields(line); len(part) == 3 && part[0] == device && part[1] == "Write" && part[2] != "0" {
@@ -96,7 +104,7 @@ func (d *loopDisk) limitWrites(pid, bytesPerSecond int) (end func() (proof strin
 			}
 		}
 		return "", errors.Join(err, fmt.Errorf("nothing was written to the slow disk: %q", counted))
-	}, err
+	}, nil
 }
 
 // attachStrace attaches strace to a process and changes the result of its fsync calls as the option
