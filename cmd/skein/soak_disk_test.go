@@ -82,13 +82,13 @@ func (d *loopDisk) limitWrites(pid, bytesPerSecond int) (end func() (proof strin
 			write(root, "cgroup.procs", strconv.Itoa(pid)))
 
 		// A group can be removed only after the kernel has moved the process out of it.
-		for range 50 {
-			if rerr := os.Remove(group); rerr == nil || errors.Is(rerr, os.ErrNotExist) {
-				break
+		return errors.Join(err, eventually(context.Background(), func(context.Context) error {
+			err := os.Remove(group)
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
 			}
-			sleepOrDone(context.Background(), 20*time.Millisecond)
-		}
-		return err
+			return err
+		}))
 	}
 	if err != nil {
 		return nil, errors.Join(err, removeLimit())
