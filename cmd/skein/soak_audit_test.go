@@ -27,7 +27,7 @@ import (
 )
 
 // eventGenerator makes up events of all kinds about a few hundred users, so that many events
-// concern the same users, boards and items.
+// concern the same users, boards and items. The same random numbers lead to the same events.
 type eventGenerator struct{ random *rand.Rand }
 
 // randomUser returns a user, more often one with a low number, so that a few users have many
@@ -39,19 +39,23 @@ func (g eventGenerator) randomUser() string {
 // randomUsers returns two different users.
 func (g eventGenerator) randomUsers() (a, b string) {
 	for a == b {
-		a, b = g.randomUser(), g.randomUser()
+		a = g.randomUser()
+		b = g.randomUser()
 	}
 	return a, b
 }
 
+// randomItem returns an item, more often one with a low number, so that a few items are popular.
 func (g eventGenerator) randomItem() string {
 	return fmt.Sprint(1000 + min(g.random.IntN(200), g.random.IntN(200)))
 }
 
+// randomPin returns the name of a pin of the owner, which may never have been created.
 func (g eventGenerator) randomPin(owner string) *skeinv1.Pin {
 	return &skeinv1.Pin{OwnerId: owner, PinId: fmt.Sprint("pin", g.random.IntN(30))}
 }
 
+// randomBoard returns a board of the owner. The empty id is that of the default board.
 func (g eventGenerator) randomBoard(owner string) *skeinv1.Board {
 	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"", "art", "b2", "cats"}[g.random.IntN(4)]}
 }
@@ -61,59 +65,62 @@ func (g eventGenerator) randomNamedBoard(owner string) *skeinv1.Board {
 	return &skeinv1.Board{OwnerId: owner, BoardId: [...]string{"art", "b2", "cats"}[g.random.IntN(3)]}
 }
 
-// nextEvent makes up the next event.
+// nextEvent makes up the next event. A third of the events are about items, and the others about
+// users, boards and pins.
 func (g eventGenerator) nextEvent() *skeinv1.Event {
 	if g.random.IntN(3) == 0 {
 		return g.itemEvent()
 	}
+
 	a, b := g.randomUsers()
-	switch n := g.random.IntN(100); {
-	case n < 25:
+	percent := g.random.IntN(100)
+	switch {
+	case percent < 25:
 		return userFollowed(a, b)
-	case n < 33:
+	case percent < 33:
 		return userUnfollowed(a, b)
-	case n < 45:
+	case percent < 45:
 		return boardFollowed(a, b, g.randomBoard(b).GetBoardId())
-	case n < 53:
-		return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{
-			BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: a, Board: g.randomBoard(b)},
-		}}
-	case n < 57:
+	case percent < 53:
+		return boardUnfollowed(a, b, g.randomBoard(b).GetBoardId())
+	case percent < 57:
 		return boardCreated(a, g.randomNamedBoard(a).GetBoardId(), "a board")
-	case n < 58:
+	case percent < 58:
 		return &skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: g.randomNamedBoard(a)}}}
-	case n < 80:
+	case percent < 80:
 		return g.pinEvent(a, b)
-	case n < 84:
+	case percent < 84:
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinMoved{
 			PinMoved: &skeinv1.PinMoved{Pin: g.randomPin(a), BoardId: g.randomBoard(a).GetBoardId()},
 		}}
-	case n < 88:
+	case percent < 88:
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: g.randomPin(a)}}}
-	case n < 90:
+	case percent < 90:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
 			UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b},
 		}}
-	case n < 91:
+	case percent < 91:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{
 			UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b},
 		}}
-	case n < 93:
+	case percent < 93:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}}
-	case n < 94:
+	case percent < 94:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
-	case n < 95 && g.random.IntN(3) == 0:
+	// These two kinds are rarer than one percent of the events.
+	case percent < 95 && g.random.IntN(3) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{
 			FollowSettingsSet: &skeinv1.FollowSettingsSet{UserId: a, TargetUserId: b, HideRepins: true},
 		}}
-	case n < 95 && g.random.IntN(5) == 0:
+	case percent < 95 && g.random.IntN(5) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}}
 	}
+
 	readTime := timestamppb.New(time.Unix(g.random.Int64N(2e9), 0))
 	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: readTime}}}
 }
 
-// pinEvent returns a new pin of a, perhaps a repin of a pin of b.
+// pinEvent returns a new pin of a. A third of the pins are re-pins of a pin of b.
 func (g eventGenerator) pinEvent(a, b string) *skeinv1.Event {
 	pin := &skeinv1.PinCreated{Pin: g.randomPin(a), BoardId: g.randomBoard(a).GetBoardId(), ItemId: g.randomItem()}
 	if g.random.IntN(3) == 0 {
@@ -122,21 +129,23 @@ func (g eventGenerator) pinEvent(a, b string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pin}}
 }
 
-// itemEvent makes up an event about an item.
+// itemEvent makes up an event about what a user does with an item.
 func (g eventGenerator) itemEvent() *skeinv1.Event {
-	user, item := g.randomUser(), g.randomItem()
-	switch n := g.random.IntN(50); {
-	case n < 25:
+	user := g.randomUser()
+	item := g.randomItem()
+	kind := g.random.IntN(50)
+	switch {
+	case kind < 25:
 		return played(user, item)
-	case n < 37:
+	case kind < 37:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
-	case n < 42:
+	case kind < 42:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: user, ItemId: item}}}
-	case n < 48:
+	case kind < 48:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Served{
 			Served: &skeinv1.Served{UserId: user, ItemIds: []string{item, g.randomItem()}},
 		}}
-	case n < 49:
+	case kind < 49:
 		return &skeinv1.Event{Kind: &skeinv1.Event_ItemScored{
 			ItemScored: &skeinv1.ItemScored{ItemId: item, Score: g.random.Int64N(1000)},
 		}}
@@ -147,56 +156,65 @@ func (g eventGenerator) itemEvent() *skeinv1.Event {
 // auditTraffic is the traffic during the audit.
 type auditTraffic struct {
 	api *command.Client
-	// ackedCalls counts the calls that were acknowledged.
-	ackedCalls atomic.Uint64
+	// ackedCallCount is the number of calls of Publish that the service acknowledged.
+	ackedCallCount atomic.Uint64
 }
 
-// callsPerSecond is how many calls each writer makes at most, and meanEventsPerCall how many events
-// a call has on average. With more events, the repair at the end could not fold an hour of log in
-// minutes.
 const (
+	// callsPerSecond is how many calls each writer makes at most, and meanEventsPerCall is how many
+	// events a call has on average. With more events, the repair at the end could not fold the log
+	// of an hour within minutes.
 	callsPerSecond    = 100
 	meanEventsPerCall = 10
-	// reportInterval is the time between two log lines about the progress.
+	// reportInterval is the time between two lines about the progress in the log of the test.
 	reportInterval = 30 * time.Second
 )
 
-// publishUntilDone publishes events until the context ends. Every eighth call has an imported
-// event, which comes late.
-func (f *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed uint64) {
+// publishUntilDone publishes events until the context ends. It fails the test if the service
+// refuses events that it must accept.
+func (a *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed uint64) {
 	generator := eventGenerator{rand.New(rand.NewPCG(seed, 0))}
 	tick := time.NewTicker(time.Second / callsPerSecond)
 	defer tick.Stop()
+
 	for n := uint64(1); ; n++ {
-		// A late event may be about a user who was deleted, and is refused then.
+		// A call has from 1 to 2*meanEventsPerCall-1 events. AllowPartial lets the service accept
+		// the others if it refuses one of them.
 		req := &skeinv1.PublishRequest{AllowPartial: true}
 		for range 1 + generator.random.IntN(2*meanEventsPerCall-1) {
 			req.Events = append(req.Events, generator.nextEvent())
 		}
+
+		// Every eighth call also has an imported follow from up to 1000 hours ago, which must find
+		// its place among the newer ones.
 		if n%8 == 0 {
-			late := userFollowed(generator.randomUsers())
-			late.Source, late.Offset = fmt.Sprint("old", seed), n
-			late.OccurredAt = timestamppb.New(time.Now().Add(-time.Duration(generator.random.IntN(1000)) * time.Hour))
-			req.Events = append(req.Events, late)
+			imported := userFollowed(generator.randomUsers())
+			imported.Source = fmt.Sprint("old", seed)
+			imported.Offset = n
+			imported.OccurredAt = timestamppb.New(time.Now().Add(-time.Duration(generator.random.IntN(1000)) * time.Hour))
+			req.Events = append(req.Events, imported)
 		}
-		res, err := f.api.Events().Publish(ctx, connect.NewRequest(req))
-		if err == nil {
+
+		res, err := a.api.Events().Publish(ctx, connect.NewRequest(req))
+		switch connect.CodeOf(err) {
+		case connect.CodeDeadlineExceeded, connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
+			// The machine is busy, or the test has ended the traffic. Whether the service took the
+			// events does not matter here.
+		default:
+			if err != nil {
+				t.Errorf("Publish with the seed %d: got %v, want no error", seed, err)
+				return
+			}
+			a.ackedCallCount.Add(1)
+
+			// An imported follow may be about a user who was deleted, and is refused then.
 			for _, r := range res.Msg.GetRejections() {
-				if r.GetReason() != skeinv1.Reason_REASON_INVALID_BACKFILL {
-					t.Errorf("event %d was refused: %s", r.GetIndex(), r.GetMessage())
+				if want := skeinv1.Reason_REASON_INVALID_BACKFILL; r.GetReason() != want {
+					t.Errorf("rejection of event %d: got %v (%s), want none or %v", r.GetIndex(), r.GetReason(), r.GetMessage(), want)
 				}
 			}
 		}
-		switch connect.CodeOf(err) {
-		case connect.CodeDeadlineExceeded, connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
-			// The machine is busy. Whether the events were taken does not matter here.
-		default:
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			f.ackedCalls.Add(1)
-		}
+
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -205,49 +223,60 @@ func (f *auditTraffic) publishUntilDone(ctx context.Context, t *testing.T, seed 
 	}
 }
 
-// soakDuration returns how long the traffic lasts at least: 5 seconds, or what SKEIN_SOAK says.
+// soakDuration returns for how long the auditor must find nothing, at least: 5 seconds, or the
+// duration in the environment variable SKEIN_SOAK.
 func soakDuration(t *testing.T) time.Duration {
 	text := os.Getenv("SKEIN_SOAK")
 	if text == "" {
 		return 5 * time.Second
 	}
-	d, err := time.ParseDuration(text)
+	duration, err := time.ParseDuration(text)
 	if err != nil {
-		t.Fatalf("SKEIN_SOAK: %v", err)
+		t.Fatalf("SKEIN_SOAK: got %v, want a duration", err)
 	}
-	return d
+	return duration
 }
 
 // TestAuditorFindsOnlyDamageUnderLoad runs the auditor while the service takes traffic of all
-// kinds, until it has completed a round over all partitions and a verification of every projection.
-// It must find and repair nothing. The test then damages a row, which must be found and repaired,
-// under the same traffic if that still runs. The traffic lasts for seconds, or for as long as
-// SKEIN_SOAK says: task soak:audit.
+// kinds, until the auditor has completed a round over all partitions and a verification of every
+// projection. The auditor must find and repair nothing. The test then damages a row, which the
+// auditor must find and repair, under the same traffic if that still runs. The traffic lasts for
+// seconds, or for as long as SKEIN_SOAK says: task soak:audit.
 func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed := testSeed(t)
 	duration := soakDuration(t)
-	t.Logf("it lasts %v", duration)
+	t.Logf("the auditor must find nothing for %v", duration)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*duration+5*waitLimit)
 	defer cancel()
-	inboxSettings := inbox.DefaultSettings()
+
 	// With these limits some authors are pushed, others are merged on reads, and inboxes are
 	// trimmed.
-	inboxSettings.Threshold, inboxSettings.Keep = 20, 50
+	inboxSettings := inbox.DefaultSettings()
+	inboxSettings.Threshold = 20
+	inboxSettings.Keep = 50
 
 	var running *service.Service
 	var log syncBuffer
-	api, stop := startService(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		func(serviceOptions *service.Options) {
-			serviceOptions.Settings = all.Settings{Inbox: inboxSettings}
-			serviceOptions.Maintenance.AuditShare = 1
-			serviceOptions.OfferedOperations = func(app *service.Service) service.OfferedOperations { running = app; return app.OfferedOperations() }
-		})
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	api, stop := startService(t, t.TempDir(), logger, func(options *service.Options) {
+		options.Settings = all.Settings{Inbox: inboxSettings}
+		// The auditor may work all the time.
+		options.Maintenance.AuditShare = 1
+		// The service calls this function with itself, which is how the test gets at the auditor
+		// and the stores.
+		options.OfferedOperations = func(app *service.Service) service.OfferedOperations {
+			running = app
+			return app.OfferedOperations()
+		}
+	})
 	defer stop()
 
+	// This is the follow whose row is damaged in the end. No generated event is about these users.
 	mustPublish(t, api, userFollowed("quiet", "silent"))
 
+	// The writers must have ended before the service stops, or their calls would fail the test.
 	traffic := &auditTraffic{api: api}
 	trafficCtx, stopTraffic := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -261,7 +290,7 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	checkNoFindings(ctx, t, running, duration, stopTraffic)
 	status := running.Auditor.Status()
 	t.Logf("%v: %d calls, %d checks, %d rounds, the last in %v, up to %v verified", time.Since(began).Round(time.Second),
-		traffic.ackedCalls.Load(), status.Checks, status.Rounds, status.LastTook.Round(time.Millisecond), status.VerifiedAt)
+		traffic.ackedCallCount.Load(), status.Checks, status.Rounds, status.LastTook.Round(time.Millisecond), status.VerifiedAt)
 	if t.Failed() {
 		t.Fatalf("the log of the service:\n%s", log.String())
 	}
@@ -269,52 +298,58 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 }
 
 // checkNoFindings checks that the auditor finds nothing for this duration, and until it has
-// completed a round that began in the second half of it, and has verified every projection. If that
-// is not done in time, checkNoFindings stops the traffic and waits.
+// completed a round that began in the second half of the duration, and has verified every
+// projection. If the auditor has not done so when the duration is over, checkNoFindings stops the
+// traffic and waits for the auditor.
 func checkNoFindings(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, stopTraffic func()) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	began := time.Now()
-	for lastReport := began; ; {
+	lastReport := began
+	for {
 		status := running.Auditor.Status()
 		if time.Since(lastReport) > reportInterval {
 			lastReport = time.Now()
 			t.Logf("after %v: partition %d of round %d, %d checks, up to %v verified", time.Since(began).Round(time.Second),
 				status.Partition, status.Rounds, status.Checks, status.VerifiedAt)
 		}
+
 		if len(status.Findings) > 0 || status.Unexplained > 0 || sumCounts(status.Differences) > 0 || sumCounts(status.Repaired) > 0 {
-			t.Errorf("after %v: %+v", time.Since(began), status)
+			t.Errorf("status of the auditor after %v: got %+v, want no findings, differences or repairs", time.Since(began), status)
 			return
 		}
 		if failed := running.Failed(); len(failed) > 0 {
-			t.Errorf("after %v: %v failed", time.Since(began), failed)
+			t.Errorf("failed projections after %v: got %v, want none", time.Since(began), failed)
 			return
 		}
+
 		if time.Since(began) >= duration {
-			// Earlier rounds covered almost no rows.
-			if status.LastRound.Add(-status.LastTook).After(began.Add(duration/2)) && len(status.Verified) == len(running.Stores) {
+			// Rounds that began earlier covered almost no rows: the stores were nearly empty.
+			lastRoundBegan := status.LastRound.Add(-status.LastTook)
+			if lastRoundBegan.After(began.Add(duration/2)) && len(status.Verified) == len(running.Stores) {
 				return
 			}
 			stopTraffic()
 		}
+
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Errorf("%v after %v: %+v", ctx.Err(), time.Since(began), status)
+			t.Errorf("status of the auditor after %v, when the test ended with %v: got %+v, want a late round and %d verified projections",
+				time.Since(began), ctx.Err(), status, len(running.Stores))
 			return
 		}
 	}
 }
 
-// checkDamageIsFound deletes a row from a store, and checks that the auditor finds the difference
+// checkDamageIsFound deletes a row from the graph, and checks that the auditor finds the difference
 // and repairs the row, and that nothing remains unexplained. A verification may happen to repair
-// the row before an audit reads it. Then the row is deleted again, and after three attempts without
-// traffic. Under traffic, so many rows wait to be audited that verifications would always be first.
+// the row before an audit reads it. Then the row is deleted again.
 func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Service, api *command.Client, stopTraffic func()) {
 	t.Helper()
 	graphStore := running.Store("graph")
-	findFollower := func(rows projections.Reader) (key []byte, err error) {
+	findFollowerRow := func(rows projections.Reader) (key []byte, err error) {
 		prefix := graph.FollowersPrefix(nil, "silent")
 		it := rows.Iter(prefix, projections.PrefixEnd(prefix))
 		if it.Next() {
@@ -324,18 +359,19 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 	}
 
 	for try := range 20 {
+		// Under traffic, so many rows may wait to be audited that verifications are always first.
 		if try == 3 {
 			stopTraffic()
 		}
 
 		before := running.Auditor.Status()
 		err := graphStore.Repair(ctx, func(_ events.Cursor, rows projections.Reader, repair *store.Repair) error {
-			key, err := findFollower(rows)
+			key, err := findFollowerRow(rows)
 			if err != nil {
 				return err
 			}
 			if key == nil {
-				return fmt.Errorf("try %d: silent has no follower", try)
+				return fmt.Errorf("try %d: rows of followers of silent: got none, want one", try)
 			}
 			repair.Delete(key)
 			return nil
@@ -344,8 +380,8 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 			t.Fatal(err)
 		}
 
-		// Rows that were written recently are audited first. On a busy machine the event may not be
-		// visible within the time of the call.
+		// The auditor checks the users of new events before all others, so publish an event about
+		// the follower. On a busy machine the call may time out, and the event comes later.
 		_, err = api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{userFollowed("quiet", "loud")}}))
 		if err != nil && connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Fatal(err)
@@ -353,7 +389,7 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 
 		status := waitForGraphRepair(ctx, t, running, before.Repaired["graph"])
 		if status.Unexplained > 0 {
-			t.Errorf("unexplained: %s", status.LastFinding)
+			t.Errorf("unexplained findings: got %d, want 0: %s", status.Unexplained, status.LastFinding)
 		}
 		if status.Findings["graph"] > 0 {
 			t.Logf("found at try %d: %s", try, status.LastFinding)
@@ -361,11 +397,11 @@ func checkDamageIsFound(ctx context.Context, t *testing.T, running *service.Serv
 		}
 		t.Logf("try %d: a verification repaired the row first", try)
 	}
-	t.Error("no audit found the missing row")
+	t.Error("findings about the graph: got none, want that an audit finds the missing row")
 }
 
 // waitForGraphRepair waits until the auditor has repaired more rows of the graph than before, and
-// returns its status.
+// returns the status of the auditor.
 func waitForGraphRepair(ctx context.Context, t *testing.T, running *service.Service, before uint64) audit.Status {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -378,12 +414,12 @@ func waitForGraphRepair(ctx context.Context, t *testing.T, running *service.Serv
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the row is not repaired: %+v", status)
+			t.Fatalf("repaired rows of the graph: got %d, want more: %+v", before, status)
 		}
 	}
 }
 
-// sumCounts adds up the counts.
+// sumCounts adds up the counts of all projections.
 func sumCounts(counts map[string]uint64) (sum uint64) {
 	for _, n := range counts {
 		sum += n
