@@ -14,14 +14,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// askUntilAnswered makes a read until a client gets an answer. It returns nil if the context ends,
-// or if the error is one that clients should not retry.
+// askUntilAnswered sends a read to random clients until one of them gets an answer. It returns nil
+// if the context ends, or if the error is one that clients should not retry.
 func askUntilAnswered[Req, Res any](ctx context.Context, w *soakWriter, name string, methodOf func(*command.Client) command.Method[Req, Res], req *Req) *Res {
 	for ctx.Err() == nil {
 		api := w.soak.clients[w.random.IntN(len(w.soak.clients))]
-		call, cancel := context.WithTimeout(ctx, readTime)
-		res, err := methodOf(api)(call, connect.NewRequest(req))
+		callCtx, cancel := context.WithTimeout(ctx, readTime)
+		res, err := methodOf(api)(callCtx, connect.NewRequest(req))
 		cancel()
+
 		if err == nil {
 			w.soak.countOperation(name)
 			w.soak.readGaps.recordAnswer()
@@ -47,19 +48,24 @@ func (w *soakWriter) compareList(what string, want, got []string) {
 			kind = isLost
 		}
 	}
-	w.soak.reportFinding(kind, "%s at %s: %s (-expected +answer):\n%s", w.name, w.lastPosition, what, gocmp.Diff(want, got))
+	w.soak.reportFinding(kind, "%s at %s: %s (-want +got):\n%s", w.name, w.lastPosition, what, gocmp.Diff(want, got))
 }
 
-// compareCount compares a count with the expected one. A count that is too low is a lost event.
+// compareCount compares a count with the expected one. A count that is too low is a lost event, and
+// one that is too high a wrong answer.
 func (w *soakWriter) compareCount(what string, want, got int64) {
-	if want > got {
-		w.soak.reportFinding(isLost, "%s at %s: %s is %d, not %d", w.name, w.lastPosition, what, got, want)
-	} else if want < got {
-		w.soak.reportFinding(isWrong, "%s at %s: %s is %d, not %d", w.name, w.lastPosition, what, got, want)
+	if want == got {
+		return
 	}
+	kind := isWrong
+	if got < want {
+		kind = isLost
+	}
+	w.soak.reportFinding(kind, "%s at %s: %s: got %d, want %d", w.name, w.lastPosition, what, got, want)
 }
 
-// hasOneEntryPer reports a wrong answer unless the answer has as many entries as the request.
+// hasOneEntryPer reports a wrong answer unless the answer has as many entries as the request, so
+// that the caller can compare them one by one.
 func (w *soakWriter) hasOneEntryPer(what string, requested, answered int) bool {
 	if requested == answered {
 		return true
@@ -110,7 +116,8 @@ func (w *soakWriter) compareAll(ctx context.Context) {
 	w.soak.countOperation("whole realms compared")
 }
 
-// comparePairs compares the follows between all users.
+// comparePairs asks for each pair of users whether the first follows the second, and compares the
+// pairs that do.
 func (w *soakWriter) comparePairs(ctx context.Context) {
 	req := &skeinv1.CheckFollowsRequest{AtLeast: w.lastPosition}
 	var names, want, got []string
@@ -122,24 +129,29 @@ func (w *soakWriter) comparePairs(ctx context.Context) {
 			req.Pairs = append(req.Pairs, userPair(w.user(a), w.user(b)))
 			name := w.user(a) + " → " + w.user(b)
 			names = append(names, name)
-			if _, follows := w.expected.followedAt[[2]string{w.user(a), w.user(b)}]; follows {
+
+			_, follows := w.expected.followedAt[[2]string{w.user(a), w.user(b)}]
+			if follows {
 				want = append(want, name)
 			}
 		}
 	}
+
 	res := askUntilAnswered(ctx, w, "CheckFollows", func(c *command.Client) command.Method[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse] {
 		return c.Graph().CheckFollows
 	}, req)
 	if res == nil || !w.hasOneEntryPer("follows", len(names), len(res.GetKinds())) {
 		return
 	}
+
 	for i, kind := range res.GetKinds() {
 		switch kind {
 		case skeinv1.FollowKind_FOLLOW_KIND_NONE:
 		case skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT:
 			got = append(got, names[i])
 		default:
-			// Writers follow no boards, so this kind differs from everything that is expected.
+			// Writers follow no boards, so no other kind is expected. This text is in no list of
+			// expected pairs, so it becomes a difference.
 			got = append(got, fmt.Sprintf("%s: %v", names[i], kind))
 		}
 	}
@@ -149,7 +161,9 @@ func (w *soakWriter) comparePairs(ctx context.Context) {
 // pageSize returns a page size, often one so small that a list has many pages.
 func (w *soakWriter) pageSize() int32 { return int32([...]int{3, 5, 100}[w.random.IntN(3)]) }
 
+// compareFollowers compares the followers of a user, and the total size that each page states.
 func (w *soakWriter) compareFollowers(ctx context.Context, user string) {
+	want := w.expected.followers(user)
 	req := &skeinv1.ListFollowersRequest{UserId: user, AtLeast: w.lastPosition, PageSize: w.pageSize()}
 	var got []string
 	for hasMore := true; hasMore; hasMore = req.PageToken != "" {
@@ -159,15 +173,17 @@ func (w *soakWriter) compareFollowers(ctx context.Context, user string) {
 		if res == nil {
 			return
 		}
+
 		for _, e := range res.GetEntries() {
 			got = append(got, e.GetUserId())
 		}
-		w.compareCount("length of the followers of "+user, int64(len(w.expected.followers(user))), int64(res.GetTotalSize()))
+		w.compareCount("total size of the followers of "+user, int64(len(want)), int64(res.GetTotalSize()))
 		req.PageToken = res.GetNextPageToken()
 	}
-	w.compareList("followers of "+user, w.expected.followers(user), got)
+	w.compareList("followers of "+user, want, got)
 }
 
+// compareFollowing compares the users whom a user follows.
 func (w *soakWriter) compareFollowing(ctx context.Context, user string) {
 	req := &skeinv1.ListFollowingRequest{UserId: user, AtLeast: w.lastPosition, PageSize: w.pageSize()}
 	var got []string
@@ -178,6 +194,7 @@ func (w *soakWriter) compareFollowing(ctx context.Context, user string) {
 		if res == nil {
 			return
 		}
+
 		for _, e := range res.GetEntries() {
 			got = append(got, e.GetUserId())
 		}
@@ -186,12 +203,13 @@ func (w *soakWriter) compareFollowing(ctx context.Context, user string) {
 	w.compareList("followees of "+user, w.expected.following(user), got)
 }
 
-// compareRelations compares blocks and mutes.
+// compareRelations compares the blocks and mutes between a viewer and all users.
 func (w *soakWriter) compareRelations(ctx context.Context, viewer string) {
 	req := &skeinv1.BatchGetRelationshipsRequest{ViewerId: viewer, AtLeast: w.lastPosition}
 	for n := range usersPerWriter {
 		req.UserIds = append(req.UserIds, w.user(n))
 	}
+
 	res := askUntilAnswered(ctx, w, "BatchGetRelationships",
 		func(c *command.Client) command.Method[skeinv1.BatchGetRelationshipsRequest, skeinv1.BatchGetRelationshipsResponse] {
 			return c.Graph().BatchGetRelationships
@@ -199,28 +217,34 @@ func (w *soakWriter) compareRelations(ctx context.Context, viewer string) {
 	if res == nil || !w.hasOneEntryPer("relations of "+viewer, len(req.UserIds), len(res.GetRelationships())) {
 		return
 	}
-	var want, got []string
-	add := func(to *[]string, user string, blocking, blocked, muting bool) {
-		if blocking || blocked || muting {
-			*to = append(*to, fmt.Sprintf("%s: blocking %t, blocked %t, muting %t", user, blocking, blocked, muting))
+
+	// A user without blocks and mutes has no text.
+	addText := func(texts []string, user string, blocking, blocked, muting bool) []string {
+		if !blocking && !blocked && !muting {
+			return texts
 		}
+		return append(texts, fmt.Sprintf("%s: blocking %t, blocked %t, muting %t", user, blocking, blocked, muting))
 	}
+	var want, got []string
 	for i, r := range res.GetRelationships() {
 		user := req.UserIds[i]
-		there, back := [2]string{viewer, user}, [2]string{user, viewer}
-		add(&want, user, w.expected.blocks[there], w.expected.blocks[back], w.expected.mutes[there])
-		add(&got, r.GetUserId(), r.GetBlocking(), r.GetBlockedBy(), r.GetMuting())
+		fromViewer := [2]string{viewer, user}
+		toViewer := [2]string{user, viewer}
+		want = addText(want, user, w.expected.blocks[fromViewer], w.expected.blocks[toViewer], w.expected.mutes[fromViewer])
+		got = addText(got, r.GetUserId(), r.GetBlocking(), r.GetBlockedBy(), r.GetMuting())
 	}
 	w.compareList("relations of "+viewer, want, got)
 }
 
-func entries(pins []*skeinv1.FeedEntry) (all []string) {
-	for _, e := range pins {
-		all = append(all, e.GetOwnerId()+"/"+e.GetBoardId()+"/"+e.GetPinId()+"="+e.GetItemId())
+// feedEntryTexts returns the entries of a feed or of a list of pins in the format of pinText.
+func feedEntryTexts(entries []*skeinv1.FeedEntry) (texts []string) {
+	for _, e := range entries {
+		texts = append(texts, e.GetOwnerId()+"/"+e.GetBoardId()+"/"+e.GetPinId()+"="+e.GetItemId())
 	}
-	return all
+	return texts
 }
 
+// compareFeed compares the whole feed of a reader.
 func (w *soakWriter) compareFeed(ctx context.Context, reader string) {
 	req := &skeinv1.ReadFeedRequest{ReaderId: reader, AtLeast: w.lastPosition, PageSize: 10 * w.pageSize()}
 	var got []string
@@ -231,14 +255,18 @@ func (w *soakWriter) compareFeed(ctx context.Context, reader string) {
 		if res == nil {
 			return
 		}
-		if c := res.GetCompleteness(); c != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
-			// The service says that the page is not exact. Start again until it is.
-			w.soak.countOperation("ReadFeed, " + c.String())
-			req.Start, got = nil, nil
+
+		// If the service says that the page is not exact, start again with the first page.
+		completeness := res.GetCompleteness()
+		if completeness != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
+			w.soak.countOperation("ReadFeed, " + completeness.String())
+			req.Start = nil
+			got = nil
 			sleepOrDone(ctx, 50*time.Millisecond)
 			continue
 		}
-		got = append(got, entries(res.GetEntries())...)
+
+		got = append(got, feedEntryTexts(res.GetEntries())...)
 		if res.GetNextPageToken() == "" {
 			break
 		}
@@ -247,6 +275,7 @@ func (w *soakWriter) compareFeed(ctx context.Context, reader string) {
 	w.compareList("feed of "+reader, w.expected.feed(reader), got)
 }
 
+// comparePins compares the pins of an owner on all boards.
 func (w *soakWriter) comparePins(ctx context.Context, owner string) {
 	req := &skeinv1.ListPinsRequest{
 		Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: owner}, AtLeast: w.lastPosition, PageSize: 5 * w.pageSize(),
@@ -259,47 +288,56 @@ func (w *soakWriter) comparePins(ctx context.Context, owner string) {
 		if res == nil {
 			return
 		}
-		got = append(got, entries(res.GetEntries())...)
+
+		got = append(got, feedEntryTexts(res.GetEntries())...)
 		req.PageToken = res.GetNextPageToken()
 	}
 	w.compareList("pins of "+owner, w.expected.pinsOf(owner), got)
 }
 
-// compareSeen asks about all items, and about as many items that no user has ever played.
+// compareSeen asks which items a user has not seen: all items of the writer, and as many items that
+// no user has ever played. An item that the user has played must be seen. The API allows that a few
+// other items are taken for seen, so these are only counted. [soakTraffic.findings] judges their
+// share.
 func (w *soakWriter) compareSeen(ctx context.Context, user string) {
 	req := &skeinv1.FilterSeenRequest{UserId: user, AtLeast: w.lastPosition, IgnoreServed: true}
 	for n := range itemsPerWriter {
 		req.ItemIds = append(req.ItemIds, w.item(n), fmt.Sprintf("%s-never%d-%d", w.name, w.batchCount, n))
 	}
+
 	res := askUntilAnswered(ctx, w, "FilterSeen", func(c *command.Client) command.Method[skeinv1.FilterSeenRequest, skeinv1.FilterSeenResponse] {
 		return c.Seen().FilterSeen
 	}, req)
 	if res == nil {
 		return
 	}
-	unseen := map[int]bool{}
+	isUnseen := map[int]bool{}
 	for _, i := range res.GetUnseenIndexes() {
-		unseen[int(i)] = true
+		isUnseen[int(i)] = true
 	}
-	taken, candidates := 0, 0
+
+	falselySeen := 0
+	neverPlayed := 0
 	for i, item := range req.ItemIds {
 		if w.expected.plays[[2]string{user, item}] > 0 {
-			if unseen[i] {
-				w.soak.reportFinding(isLost, "%s at %s: %s has played %s, and it is unseen", w.name, w.lastPosition, user, item)
+			if isUnseen[i] {
+				w.soak.reportFinding(isLost, "%s at %s: %s, which %s has played: got unseen, want seen", w.name, w.lastPosition, item, user)
 			}
 			continue
 		}
-		candidates++
-		if !unseen[i] {
-			taken++
+		neverPlayed++
+		if !isUnseen[i] {
+			falselySeen++
 		}
 	}
+
 	w.soak.mu.Lock()
 	defer w.soak.mu.Unlock()
-	w.soak.falselySeen += taken
-	w.soak.unseenAsked += candidates
+	w.soak.falselySeen += falselySeen
+	w.soak.unseenAsked += neverPlayed
 }
 
+// compareServed compares the items that were last served to a user.
 func (w *soakWriter) compareServed(ctx context.Context, user string) {
 	res := askUntilAnswered(ctx, w, "ListServed", func(c *command.Client) command.Method[skeinv1.ListServedRequest, skeinv1.ListServedResponse] {
 		return c.Seen().ListServed
@@ -309,13 +347,16 @@ func (w *soakWriter) compareServed(ctx context.Context, user string) {
 	}
 }
 
-// compareCounts compares the counters of all users, items and markers.
+// compareCounts compares the counters of all users and items, and of the two marker items that
+// begin and end each batch.
 func (w *soakWriter) compareCounts(ctx context.Context) {
 	req := &skeinv1.BatchGetCountersRequest{AtLeast: w.lastPosition}
-	var want []*skeinv1.Counters
 	var names []string
-	add := func(name string, key *skeinv1.CounterKey, c *skeinv1.Counters) {
-		names, req.Keys, want = append(names, name), append(req.Keys, key), append(want, c)
+	var want []*skeinv1.Counters
+	add := func(name string, key *skeinv1.CounterKey, expected *skeinv1.Counters) {
+		names = append(names, name)
+		req.Keys = append(req.Keys, key)
+		want = append(want, expected)
 	}
 	for n := range usersPerWriter {
 		add(w.user(n), userKey(w.user(n)), w.expected.userCounters(w.user(n)))
@@ -326,20 +367,26 @@ func (w *soakWriter) compareCounts(ctx context.Context) {
 	for n := range 2 {
 		add(w.batchMarker(n), itemKey(w.batchMarker(n)), w.expected.itemCounters(w.batchMarker(n)))
 	}
+
 	res := askUntilAnswered(ctx, w, "BatchGetCounters", func(c *command.Client) command.Method[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse] {
 		return c.Counters().BatchGetCounters
 	}, req)
 	if res == nil || !w.hasOneEntryPer("counts", len(want), len(res.GetCounters())) {
 		return
 	}
+
 	for i, got := range res.GetCounters() {
-		if diff := gocmp.Diff(want[i], got, protocmp.Transform()); diff != "" {
-			kind := isWrong
-			if got.GetPlayCount() < want[i].GetPlayCount() || got.GetPinCount() < want[i].GetPinCount() ||
-				got.GetFollowerCount() < want[i].GetFollowerCount() || likeCount(got) < likeCount(want[i]) {
-				kind = isLost
-			}
-			w.soak.reportFinding(kind, "%s at %s: counts of %s (-expected +answer):\n%s", w.name, w.lastPosition, names[i], diff)
+		diff := gocmp.Diff(want[i], got, protocmp.Transform())
+		if diff == "" {
+			continue
 		}
+
+		// A count that is too low is a lost event, any other difference a wrong answer.
+		kind := isWrong
+		if got.GetPlayCount() < want[i].GetPlayCount() || got.GetPinCount() < want[i].GetPinCount() ||
+			got.GetFollowerCount() < want[i].GetFollowerCount() || likeCount(got) < likeCount(want[i]) {
+			kind = isLost
+		}
+		w.soak.reportFinding(kind, "%s at %s: counts of %s (-want +got):\n%s", w.name, w.lastPosition, names[i], diff)
 	}
 }
