@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,38 +19,41 @@ import (
 // processClock is the clock of one process: the clock of the machine and an offset from a file.
 // Like setting the clock of a machine, the offset does not affect timers or measured durations.
 type processClock struct {
-	// file has the offset.
+	// file is the path of the file with the offset in seconds, an integer of 64 bits.
 	file string
-	// url is a page of the process, whose answers have a date.
+	// url is a page of the process. Its answers have a date, which shows the clock.
 	url string
 }
 
-// clockFileVar names the environment variable with the file, for programs that [buildWithClock] has
-// built.
+// clockFileVar names the environment variable with the path of the file, for programs that
+// [buildWithClock] has built.
 const clockFileVar = "SKEIN_SOAK_CLOCK"
 
-// newClock makes a clock without an offset.
-func newClock(t *testing.T, file, page string) *processClock {
+// newProcessClock makes the file of a clock with the offset 0.
+func newProcessClock(t *testing.T, file, url string) *processClock {
 	t.Helper()
 	if err := os.WriteFile(file, make([]byte, 8), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &processClock{file, page}
+	return &processClock{file: file, url: url}
 }
 
-// setOffset sets the clock ahead, or back if the offset is negative.
-func (c *processClock) setOffset(by time.Duration) error {
+// setOffset sets the clock ahead, or back if the offset is negative, by whole seconds.
+func (c *processClock) setOffset(offset time.Duration) error {
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+
 	// Overwrite the file in place, because the process has mapped it.
-	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(by/time.Second))), 0)
+	seconds := int64(offset / time.Second)
+	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(seconds)), 0)
 	return err
 }
 
-// measureOffset returns how far the date in an answer of the process is ahead.
+// measureOffset returns how far the date in an answer of the process is ahead of the clock of the
+// machine. The answer may take up to readTime, and the measured offset is too small by that time.
 func (c *processClock) measureOffset(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -62,40 +66,40 @@ func (c *processClock) measureOffset(ctx context.Context) (time.Duration, error)
 		return 0, err
 	}
 	defer res.Body.Close()
-	at, err := http.ParseTime(res.Header.Get("Date"))
-	return time.Until(at).Round(time.Second), err
+	date, err := http.ParseTime(res.Header.Get("Date"))
+	return time.Until(date).Round(time.Second), err
 }
 
-// jumpClock sets the clock of a process ahead or back for a while, by at most the given time. The
-// proof is the date in the answers of the process.
-func (c *faultSoak) jumpClock(p *soakProcess, most time.Duration) (string, error) {
-	by := time.Minute + time.Duration(c.random.Int64N(int64(most-time.Minute))).Truncate(time.Second)
+// jumpClock sets the clock of a process ahead or back for a while, by a minute at least and by
+// maxOffset at most. The proof is the date in the answers of the process.
+func (c *faultSoak) jumpClock(p *soakProcess, maxOffset time.Duration) (string, error) {
+	// The offset is larger than the error of a measurement, which is up to readTime.
+	offset := time.Minute + time.Duration(c.random.Int64N(int64(maxOffset-time.Minute))).Truncate(time.Second)
 	if c.random.IntN(2) == 0 {
-		by = -by
+		offset = -offset
 	}
-	if err := p.clock.setOffset(by); err != nil {
+	if err := p.clock.setOffset(offset); err != nil {
 		return "", err
 	}
-
 	sleepOrDone(c.ctx, c.faultDuration(20*time.Second))
+
 	// On a busy machine, an answer may take longer than one measurement waits.
-	var shown time.Duration
+	var measured time.Duration
 	err := eventually(c.ctx, func(ctx context.Context) (err error) {
-		shown, err = p.clock.measureOffset(ctx)
+		measured, err = p.clock.measureOffset(ctx)
 		return err
 	})
-	if off := shown - by; err == nil && (off < -readTime || off > readTime) {
-		err = fmt.Errorf("the clock of %s is %v ahead, not %v", p.name, shown, by)
+	if err == nil && (measured-offset).Abs() > readTime {
+		err = fmt.Errorf("offset of the clock of %s: got %v, want %v", p.name, measured, offset)
 	}
 
-	if back := p.clock.setOffset(0); err == nil {
-		err = back
-	}
-	return fmt.Sprintf("%s: a date %v ahead", p.name, shown), err
+	// Heal the fault also if it could not be measured.
+	err = errors.Join(err, p.clock.setOffset(0))
+	return fmt.Sprintf("%s: a date %v ahead", p.name, measured), err
 }
 
-// buildWithClock builds a program whose time.Now adds the seconds in the file of [clockFileVar], an
-// integer of 64 bits.
+// buildWithClock builds a program whose time.Now adds the seconds in the file of [clockFileVar]. It
+// lets the compiler read a changed copy of the package time.
 func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	t.Helper()
 	root, err := runTool(t.Context(), "go", "env", "GOROOT")
@@ -108,39 +112,45 @@ func buildWithClock(t *testing.T, dir, name, pkg string) string {
 		t.Fatal(err)
 	}
 
-	// Patch a copy of time.go, and let the compiler read the copy.
-	const reads = "\tsec, nsec, mono := runtimeNow()\n"
-	patched := strings.ReplaceAll(string(text), reads, reads+"\tsec += *clockAhead\n")
-	if strings.Count(patched, "*clockAhead") == 0 {
-		t.Fatalf("%s does not have %q", source, reads)
+	// Add the offset after each line that reads the clock of the machine.
+	const readClock = "\tsec, nsec, mono := runtimeNow()\n"
+	patched := strings.ReplaceAll(string(text), readClock, readClock+"\tsec += *clockOffset\n")
+	if !strings.Contains(patched, "*clockOffset") {
+		t.Fatalf("%s: got no line %q, want one", source, readClock)
 	}
 
-	now, ahead, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "clock_ahead.go"), filepath.Join(dir, "overlay.json")
-	list, err := json.Marshal(map[string]map[string]string{
-		"Replace": {source: now, filepath.Join(filepath.Dir(source), "clock_ahead.go"): ahead},
+	// Replace time.go by its patched copy, and add a file to the package.
+	patchedFile := filepath.Join(dir, "time.go")
+	offsetFile := filepath.Join(dir, "clock_offset.go")
+	overlayFile := filepath.Join(dir, "overlay.json")
+	overlay, err := json.Marshal(map[string]map[string]string{
+		"Replace": {source: patchedFile, filepath.Join(filepath.Dir(source), "clock_offset.go"): offsetFile},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{now: patched, ahead: clockSource, overlay: string(list)} {
+	for path, content := range map[string]string{patchedFile: patched, offsetFile: clockOffsetSource, overlayFile: string(overlay)} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return buildProgram(t, dir, name, pkg, "-overlay", overlay)
+	return buildProgram(t, dir, name, pkg, "-overlay", overlayFile)
 }
 
-// clockSource is a file that is added to the package time.
-const clockSource = `package time
+// clockOffsetSource is the source of a file that is added to the package time. It maps the file of
+// [clockFileVar] into memory, so that time.Now sees the current offset without a system call.
+// Without the environment variable, the offset is 0.
+const clockOffsetSource = `package time
 
 import (
 	"syscall"
 	"unsafe"
 )
 
-var clockAhead = mapClock()
+// clockOffset is in seconds.
+var clockOffset = mapClockOffset()
 
-func mapClock() *int64 {
+func mapClockOffset() *int64 {
 	path, ok := syscall.Getenv("` + clockFileVar + `")
 	if !ok {
 		return new(int64)

@@ -64,7 +64,7 @@ func TestSoakFaultsCluster(t *testing.T) {
 func (c *soakCluster) startProcess(p *soakProcess, data, listen, urls string, flags ...string) {
 	c.t.Helper()
 	p.logPath, p.onExit = filepath.Join(c.dir, p.name+".log"), c.recordExit
-	p.clock = newClock(c.t, filepath.Join(c.dir, p.name+".clock"), "http://"+listen+"/healthz")
+	p.clock = newProcessClock(c.t, filepath.Join(c.dir, p.name+".clock"), "http://"+listen+"/healthz")
 
 	p.args = append([]string{
 		"serve", "--data", data, "--listen", listen, "--nats", urls, "--nats-replicas", "3",
@@ -119,7 +119,7 @@ cluster { name: soak, listen: 127.0.0.1:%d, routes: [%s] }
 		c.natsServers[n] = &soakProcess{
 			name: fmt.Sprint("nats", n), bin: bin, args: []string{"-c", config},
 			logPath: filepath.Join(c.dir, fmt.Sprintf("nats%d.log", n)), onExit: c.recordExit,
-			clock: newClock(c.t, filepath.Join(c.dir, fmt.Sprintf("nats%d.clock", n)), fmt.Sprintf("http://127.0.0.1:%d/healthz", ports[6+n])),
+			clock: newProcessClock(c.t, filepath.Join(c.dir, fmt.Sprintf("nats%d.clock", n)), fmt.Sprintf("http://127.0.0.1:%d/healthz", ports[6+n])),
 		}
 		if err := c.natsServers[n].start(); err != nil {
 			c.t.Fatal(err)
