@@ -149,6 +149,13 @@ func attachStrace(pid int, injection, mark, logPath string) (end func() (proof s
 	}, nil
 }
 
+// randomFsyncDelay returns an injection for [attachStrace] that delays every fsync by 50
+// milliseconds to about a second.
+func (c *faultSoak) randomFsyncDelay() string {
+	microseconds := 50_000 + c.random.IntN(1_000_000)
+	return fmt.Sprintf("delay_enter=%d", microseconds)
+}
+
 // processState returns the state letter of a process, such as T for stopped.
 func processState(pid int) string { return readState(fmt.Sprintf("/proc/%d/status", pid)) }
 

@@ -21,12 +21,15 @@ import (
 type soakEmbedded struct {
 	*faultSoak
 
-	dir     string
+	// dir is a directory on the disk of the machine, for logs, snapshots and saved files.
+	dir string
+	// dataDir is the data directory of the process, which is on the small disk.
 	dataDir string
 	disk    *loopDisk
+
 	process *soakProcess
 	api     *command.Client
-	// holeCount counts the messages that were damaged.
+	// holeCount counts the messages of the log that were damaged so far.
 	holeCount int
 }
 
@@ -36,14 +39,17 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	e := &soakEmbedded{faultSoak: newFaultSoak(t), dir: dir}
 	e.disk = mountLoopDisk(t, filepath.Join(dir, "disk"), 2048)
+	e.dataDir = filepath.Join(e.disk.dir, "data")
 
+	// The process keeps its port when it is started again.
 	ports, err := findFreePorts(24000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	e.dataDir = filepath.Join(e.disk.dir, "data")
 	listen := fmt.Sprintf("127.0.0.1:%d", ports[0])
+
+	// Archive, trim the log and take snapshots so often that all of these are under way during
+	// faults.
 	e.process = &soakProcess{
 		name: "skein", bin: buildProgram(t, dir, "skein", "."), logPath: filepath.Join(dir, "skein.log"), onExit: e.recordExit,
 		args: []string{
@@ -52,7 +58,6 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 		},
 	}
 	e.processes = []*soakProcess{e.process}
-
 	if err := e.process.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +66,12 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 
 	e.kinds = e.faultKinds()
 	e.startTraffic([]*command.Client{e.api}, false)
+
 	// Some faults need a snapshot, which the service takes only once its projections are ready.
-	waitUntil(e.ctx, t, func(ctx context.Context) error { _, err := e.takeSnapshot(ctx); return err })
+	waitUntil(e.ctx, t, func(ctx context.Context) error {
+		_, err := e.takeSnapshot(ctx)
+		return err
+	})
 	e.finish(e.injectFaults(), e.verifyStores)
 }
 
@@ -85,19 +94,25 @@ func (e *soakEmbedded) faultKinds() []faultKind {
 	}
 }
 
-// waitForRefusal waits until more publishes than before were refused because the disk is full.
-func (e *soakEmbedded) waitForRefusal(since int) error {
+// diskFullReason is the reason of the API with which calls are refused because the disk is full.
+const diskFullReason = "DISK_FULL"
+
+// waitForRefusal waits until more calls of Publish than before were refused because the disk is
+// full.
+func (e *soakEmbedded) waitForRefusal(before int) error {
 	return eventually(e.ctx, func(context.Context) error {
-		if e.traffic.errorCount("DISK_FULL") == since {
-			return errors.New("no publish was refused")
+		if e.traffic.errorCount(diskFullReason) == before {
+			return fmt.Errorf("calls refused with %s: got %d, want more", diskFullReason, before)
 		}
 		return nil
 	})
 }
 
-// fillDisk fills the disk to the last byte until a publish is refused.
+// fillDisk fills the disk to the last byte until a call of Publish is refused.
 func (e *soakEmbedded) fillDisk() (proof string, err error) {
-	before := e.traffic.errorCount("DISK_FULL")
+	before := e.traffic.errorCount(diskFullReason)
+
+	// Heal the fault also if it could not be proven.
 	defer func() { err = errors.Join(err, e.disk.removeFiller()) }()
 	if err := e.disk.fillToLastByte(e.ctx); err != nil {
 		return "", err
@@ -108,7 +123,8 @@ func (e *soakEmbedded) fillDisk() (proof string, err error) {
 
 	sleepOrDone(e.ctx, e.faultDuration(10*time.Second))
 	free, err := e.disk.freeBytes()
-	return fmt.Sprintf("ENOSPC, later %d bytes free, %d calls refused", free, e.traffic.errorCount("DISK_FULL")-before), err
+	refused := e.traffic.errorCount(diskFullReason) - before
+	return fmt.Sprintf("ENOSPC, later %d bytes free, %d calls refused", free, refused), err
 }
 
 // fillDiskAndKill kills the process when no byte is left on the disk, and starts it again. The
@@ -119,22 +135,26 @@ func (e *soakEmbedded) fillDiskAndKill() (proof string, err error) {
 		return "", err
 	}
 
+	// Fill the disk again after the kill, because the end of the process may release space.
 	sleepOrDone(e.ctx, e.faultDuration(2*time.Second))
 	killed, err := e.process.kill()
-	if err := errors.Join(err, e.disk.fillToLastByte(e.ctx)); err != nil {
+	err = errors.Join(err, e.disk.fillToLastByte(e.ctx))
+	if err != nil {
 		return "", err
 	}
 
-	from := e.process.logSize()
+	const wantLine = "the projections are paused"
+	logOffset := e.process.logSize()
 	if err := e.process.start(); err != nil {
 		return "", err
 	}
-	if err := eventually(e.ctx, func(context.Context) error {
-		if len(e.process.logLines(from, "the projections are paused")) == 0 {
-			return errors.New("the process does not report that it waits for space")
+	err = eventually(e.ctx, func(context.Context) error {
+		if len(e.process.logLines(logOffset, wantLine)) == 0 {
+			return fmt.Errorf("log of the process without space: got no line with %q, want one", wantLine)
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		return "", err
 	}
 	return killed + ", started with ENOSPC", nil
@@ -142,7 +162,7 @@ func (e *soakEmbedded) fillDiskAndKill() (proof string, err error) {
 
 // slowFsync delays every fsync by up to about a second.
 func (e *soakEmbedded) slowFsync() (string, error) {
-	return e.injectIntoFsync(e.process, fmt.Sprintf("delay_enter=%d", 50_000+e.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
+	return e.injectIntoFsync(e.process, e.randomFsyncDelay(), "DELAYED", 15*time.Second)
 }
 
 // failFsync makes fsync fail without writing anything, and then cuts the power. An event that was
@@ -152,9 +172,12 @@ func (e *soakEmbedded) failFsync() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
+	// After a pause, the power cut comes while the process recovers.
 	if e.random.IntN(2) == 0 {
-		e.pauseUpTo(time.Second) // the power cut then comes while the process recovers
+		e.pauseUpTo(time.Second)
 	}
+
 	cut, err := e.cutPowerAndRestart(e.process, e.disk)
 	return proof + ", " + cut, err
 }
@@ -162,8 +185,8 @@ func (e *soakEmbedded) failFsync() (string, error) {
 // loseStores removes all stores and does what the documentation says: restore the latest snapshot,
 // and start the process.
 func (e *soakEmbedded) loseStores() (string, error) {
-	// A snapshot that a kill has interrupted bars others for three minutes. This call waits for
-	// that.
+	// After a kill has interrupted a snapshot, the service takes no other one for three minutes.
+	// This call waits for that.
 	if _, err := e.takeSnapshot(e.ctx); err != nil {
 		return "", err
 	}
@@ -178,8 +201,13 @@ func (e *soakEmbedded) loseStores() (string, error) {
 	if err != nil {
 		return "", errors.Join(err, e.process.start())
 	}
-	if all, err := findFiles(filepath.Join(e.dataDir, "stores"), tableFiles); err != nil || len(all) == 0 {
-		return "", fmt.Errorf("nothing was restored: %s, %w", out, err)
+
+	tables, err := findFiles(filepath.Join(e.dataDir, "stores"), tableFiles)
+	if err != nil {
+		return "", err
+	}
+	if len(tables) == 0 {
+		return "", fmt.Errorf("tables of the restored stores: got none, want some: %s", out)
 	}
 	return "DATA/stores removed, snapshot restored", e.process.start()
 }
@@ -195,7 +223,6 @@ func (e *soakEmbedded) damageLog() (string, error) {
 	// While the gate is held, no batch is under way, so the archive can get the whole log.
 	e.traffic.publishGate.Lock()
 	defer e.traffic.publishGate.Unlock()
-
 	if err := e.waitUntilArchived(); err != nil {
 		return "", err
 	}
@@ -203,12 +230,15 @@ func (e *soakEmbedded) damageLog() (string, error) {
 		return "", err
 	}
 
-	all, err := findFiles(filepath.Join(e.dataDir, "log"), "*.blk")
-	if err != nil || len(all) == 0 {
-		return "", fmt.Errorf("the log has no blocks: %w", err)
+	blocks, err := findFiles(filepath.Join(e.dataDir, "log"), "*.blk")
+	if err != nil {
+		return "", err
+	}
+	if len(blocks) == 0 {
+		return "", errors.New("blocks of the log: got none, want some")
 	}
 	var proofs []string
-	for _, path := range all {
+	for _, path := range blocks {
 		proof, err := e.corruptFile(path)
 		if err != nil {
 			return "", err
@@ -221,11 +251,15 @@ func (e *soakEmbedded) damageLog() (string, error) {
 		return "", err
 	}
 
-	old, err := filepath.Glob(filepath.Join(e.dataDir, "log-damaged-*"))
-	if err != nil || len(old) == 0 {
-		return "", fmt.Errorf("no damaged log was moved away: %s, %w", out, err)
+	// The command keeps a damaged log. Remove it, because the small disk would fill up.
+	damagedLogs, err := filepath.Glob(filepath.Join(e.dataDir, "log-damaged-*"))
+	if err != nil {
+		return "", err
 	}
-	for _, dir := range old {
+	if len(damagedLogs) == 0 {
+		return "", fmt.Errorf("damaged logs that were moved away: got none, want one: %s", out)
+	}
+	for _, dir := range damagedLogs {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return fmt.Sprintf("%d files: %s; restored in a new epoch", len(proofs), proofs[0]), errors.Join(err, e.process.start())
@@ -238,16 +272,19 @@ func (e *soakEmbedded) waitUntilArchived() error {
 		if err != nil {
 			return err
 		}
+
 		out, err := runTool(ctx, e.process.bin, "replay", "archive", "status", "--data", e.dataDir, "--json")
 		if err != nil {
 			return err
 		}
-		var st replaycmd.ArchiveStatus
-		if err := json.Unmarshal([]byte(out), &st); err != nil {
+		var archive replaycmd.ArchiveStatus
+		if err := json.Unmarshal([]byte(out), &archive); err != nil {
 			return err
 		}
-		if last := status.GetLog().GetLastSequence(); st.Seq < last {
-			return fmt.Errorf("of %d envelopes %d are archived", last, st.Seq)
+
+		last := status.GetLog().GetLastSequence()
+		if archive.Seq < last {
+			return fmt.Errorf("archived envelopes: got those up to %d, want those up to %d", archive.Seq, last)
 		}
 		return nil
 	})
@@ -258,14 +295,14 @@ func (e *soakEmbedded) verifyStores() (string, error) {
 	return runTool(e.ctx, e.process.bin, "replay", "verify", "--server", e.api.URL)
 }
 
-// errorCount returns how many errors had a name that contains the text.
-func (s *soakTraffic) errorCount(part string) (n int) {
+// errorCount returns how many errors of calls had a name that contains the text, so far.
+func (s *soakTraffic) errorCount(text string) (sum int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, times := range s.errorCounts {
-		if strings.Contains(name, part) {
-			n += times
+	for name, count := range s.errorCounts {
+		if strings.Contains(name, text) {
+			sum += count
 		}
 	}
-	return n
+	return sum
 }
