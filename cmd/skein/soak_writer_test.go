@@ -120,7 +120,9 @@ func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		round := w.soak.compareRound.Load()
-		w.publishBatch(ctx)
+		if !w.publishBatch(ctx) {
+			return
+		}
 		if w.comparedRound.Load() < round {
 			if w.compareAll(ctx); ctx.Err() == nil {
 				w.comparedRound.Store(round)
@@ -136,12 +138,14 @@ func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
 }
 
 // publishBatch publishes some events as one batch, again with the same event ids until they are
-// acknowledged.
-func (w *soakWriter) publishBatch(ctx context.Context) {
+// acknowledged. It returns false if the context has ended, or if the batch cannot be acknowledged
+// any more, which is a finding. The writer must then end and not wait here, because whoever waits
+// for the gate would wait for ever.
+func (w *soakWriter) publishBatch(ctx context.Context) (acknowledged bool) {
 	w.soak.publishGate.RLock()
 	defer w.soak.publishGate.RUnlock()
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 
 	req := &skeinv1.PublishRequest{}
@@ -175,19 +179,18 @@ func (w *soakWriter) publishBatch(ctx context.Context) {
 			w.soak.operationCounts["Publish, events"] += len(req.GetEvents())
 			w.soak.mu.Unlock()
 			w.soak.writeGaps.recordAnswer()
-			return
+			return true
 		}
 		if !w.soak.recordError(ctx, "Publish by "+w.name, err) && ctx.Err() == nil {
 			w.soak.reportFinding(isLost, "%s cannot continue: %v", w.name, err)
-			<-ctx.Done()
+			return false
 		}
 		if ctx.Err() != nil {
-			return
+			return false
 		}
 		if time.Since(began) > ackTime {
 			w.soak.reportFinding(isLost, "%s: for %v a batch was not acknowledged: %v", w.name, ackTime, err)
-			<-ctx.Done()
-			return
+			return false
 		}
 		sleepOrDone(ctx, 50*time.Millisecond)
 	}
