@@ -307,12 +307,16 @@ func (c *faultSoak) report(took time.Duration, verified string) string {
 
 	starts := map[string]int{}
 	for _, p := range c.processes {
-		starts[p.name] = p.startCount
+		starts[p.name] = p.starts()
 	}
 	b.WriteString(markdownTable("process", starts) + "\n")
+
+	// The processes still run, and may end by themselves now.
+	c.mu.Lock()
 	if len(c.unexpectedExits) > 0 {
 		b.WriteString(markdownTable("ended by itself", c.unexpectedExits) + "\n")
 	}
+	c.mu.Unlock()
 	fmt.Fprintf(&b, "%s\nAt the end:\n\n```\n%s\n```\n", c.traffic.report(), strings.TrimSpace(verified))
 	return b.String()
 }

@@ -100,6 +100,13 @@ func (p *soakProcess) pid() int {
 	return p.cmd.Process.Pid
 }
 
+// starts returns how many times the process was started.
+func (p *soakProcess) starts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.startCount
+}
+
 // kill kills the process and waits for its end. The proof is the wait status of the process.
 func (p *soakProcess) kill() (proof string, err error) {
 	p.mu.Lock()
