@@ -50,24 +50,25 @@ func (p *soakProcess) launch() error {
 		return err
 	}
 	defer log.Close()
-	p.cmd = exec.CommandContext(context.Background(), p.bin, p.args...)
+	cmd := exec.CommandContext(context.Background(), p.bin, p.args...)
 	if p.namespace != "" {
-		p.cmd = exec.CommandContext(context.Background(), "nsenter",
+		cmd = exec.CommandContext(context.Background(), "nsenter",
 			append([]string{"--net=/run/netns/" + p.namespace, "--", p.bin}, p.args...)...)
 	}
 	if p.clock != nil {
-		p.cmd.Env = append(os.Environ(), clockFileVar+"="+p.clock.file)
+		cmd.Env = append(os.Environ(), clockFileVar+"="+p.clock.file)
 	}
 
-	p.cmd.Stderr, p.cmd.Stdout = log, log
-	if err := p.cmd.Start(); err != nil {
+	cmd.Stderr, cmd.Stdout = log, log
+	if err := cmd.Start(); err != nil {
 		return err
 	}
 
+	// After a failed start, p.cmd is still the previous run, which has a process.
 	p.startCount++
 	over := make(chan struct{})
-	p.exited = over
-	go p.waitAndRestart(p.cmd, over)
+	p.cmd, p.exited = cmd, over
+	go p.waitAndRestart(cmd, over)
 	return nil
 }
 
@@ -90,7 +91,9 @@ func (p *soakProcess) waitAndRestart(cmd *exec.Cmd, over chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shouldRun && p.exited == over {
-		_ = p.launch()
+		if err := p.launch(); err != nil {
+			p.onExit(p, fmt.Sprintf("cannot be started again: %v", err))
+		}
 	}
 }
 
