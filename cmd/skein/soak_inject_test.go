@@ -50,7 +50,7 @@ func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (string, error) {
 }
 
 // injectIntoFsync changes the fsync calls of a process for a while. On a busy machine it takes up
-// to 20 seconds longer, until at least one call was changed.
+// to a minute longer, until at least one call was changed.
 func (c *faultSoak) injectIntoFsync(p *soakProcess, what, mark string, most time.Duration) (string, error) {
 	log := p.logPath + ".strace"
 	defer os.Remove(log)
@@ -59,7 +59,7 @@ func (c *faultSoak) injectIntoFsync(p *soakProcess, what, mark string, most time
 		return "", err
 	}
 	sleepOrDone(c.ctx, time.Second+c.faultDuration(most))
-	for began := time.Now(); time.Since(began) < 20*time.Second; sleepOrDone(c.ctx, 100*time.Millisecond) {
+	for began := time.Now(); time.Since(began) < time.Minute; sleepOrDone(c.ctx, 100*time.Millisecond) {
 		if text, err := os.ReadFile(log); err == nil && bytes.Contains(text, []byte(mark)) {
 			break
 		}
