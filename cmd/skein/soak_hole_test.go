@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -32,17 +33,16 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	if err := e.waitUntilArchived(); err != nil {
 		return "", err
 	}
-	var lost uint64
+	var sequences [3]uint64
 	for i, item := range items {
-		if err := e.publishLike(item); err != nil {
+		if sequences[i], err = e.publishLike(item); err != nil {
 			return "", err
 		}
-		if i == 1 {
-			if lost, err = e.lastSequence(); err != nil {
-				return "", err
-			}
-		}
 	}
+	if err := e.waitUntilFolded(sequences[2]); err != nil {
+		return "", err
+	}
+	lost := sequences[1]
 
 	// Damage the second like, and wait until the service reports the hole.
 	if err := e.process.stopGracefully(); err != nil {
@@ -80,13 +80,38 @@ func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	return fmt.Sprintf("envelope %d: held, refused; %s", lost, repair), errors.Join(err, e.waitUntilHealthy(), e.removeDamagedCopies())
 }
 
-// publishLike publishes a like of an item and waits until it is visible.
-func (e *soakEmbedded) publishLike(item string) error {
-	_, err := e.api.Events().Publish(e.ctx, connect.NewRequest(&skeinv1.PublishRequest{
+// publishLike publishes a like of an item, and returns the sequence of its envelope. It does not
+// wait until the like is visible: the service waits for that only for seconds, and a projection may
+// be rebuilt now, after an earlier fault.
+func (e *soakEmbedded) publishLike(item string) (seq uint64, err error) {
+	res, err := e.api.Events().Publish(e.ctx, connect.NewRequest(&skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "hole-user", ItemId: item}}}},
-		Wait:   skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 	}))
-	return err
+	if err != nil {
+		return 0, err
+	}
+	position, err := events.ParsePosition(res.Msg.GetPosition())
+	return position.Seq, err
+}
+
+// waitUntilFolded waits until every projection has folded the log up to a sequence.
+func (e *soakEmbedded) waitUntilFolded(seq uint64) error {
+	return eventually(e.ctx, func(ctx context.Context) error {
+		status, err := getStatus(ctx, e.api)
+		if err != nil {
+			return err
+		}
+		for _, p := range status.GetProjections() {
+			position, err := events.ParsePosition(p.GetPosition())
+			if err != nil {
+				return fmt.Errorf("position of %s: %w", p.GetName(), err)
+			}
+			if position.Seq < seq {
+				return fmt.Errorf("%s: got a fold up to envelope %d, want %d", p.GetName(), position.Seq, seq)
+			}
+		}
+		return nil
+	})
 }
 
 // logStatus asks for the status of the log.
@@ -96,12 +121,6 @@ func (e *soakEmbedded) logStatus(ctx context.Context) (*skeinv1.LogStatus, error
 		return nil, err
 	}
 	return status.GetLog(), nil
-}
-
-// lastSequence returns the sequence of the last envelope of the log.
-func (e *soakEmbedded) lastSequence() (uint64, error) {
-	st, err := e.logStatus(e.ctx)
-	return st.GetLastSequence(), err
 }
 
 // waitForHole waits until the service reports the missing envelope in its status and its health
