@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -22,62 +23,71 @@ import (
 func (e *soakEmbedded) damageLogTail() (proof string, err error) {
 	e.traffic.publishGate.Lock()
 	defer e.traffic.publishGate.Unlock()
-	e.holeCount++
 
+	// Each fault has items of its own, so that flipBit finds the id of an item only in its like.
+	e.holeCount++
 	var items [3]string
 	for i := range items {
 		items[i] = fmt.Sprintf("hole%d-item%d", e.holeCount, i)
 	}
 
-	// Archive everything before, and publish the three likes.
+	// Archive everything before, so that only what follows can be lost, and publish the likes. All
+	// stores fold them before the damage, so that afterwards each store knows more than the log.
 	if err := e.waitUntilArchived(); err != nil {
 		return "", err
 	}
 	var sequences [3]uint64
 	for i, item := range items {
-		if sequences[i], err = e.publishLike(item); err != nil {
+		sequences[i], err = e.publishLike(item)
+		if err != nil {
 			return "", err
 		}
 	}
 	if err := e.waitUntilFolded(sequences[2]); err != nil {
 		return "", err
 	}
-	lost := sequences[1]
 
-	// Damage the second like, and wait until the service reports the hole.
+	// Damage the second like while the service does not run.
+	lostSequence := sequences[1]
 	if err := e.process.stopGracefully(); err != nil {
 		return "", err
 	}
-	keep := filepath.Join(e.dir, "whole")
-	if err := flipBit(filepath.Join(e.dataDir, "log"), items[1], 1, keep); err != nil {
+	intactFile := filepath.Join(e.dir, "intact-file")
+	if err := flipBit(filepath.Join(e.dataDir, "log"), items[1], 1, intactFile); err != nil {
 		return "", errors.Join(err, e.process.start())
 	}
-
 	if err := e.process.start(); err != nil {
 		return "", err
 	}
-	if err := e.waitForHole(lost); err != nil {
+
+	// The service must report the hole, and must change nothing because of it.
+	if err := e.waitForHole(lostSequence); err != nil {
 		return "", err
 	}
-
 	if err := e.checkHeldBeforeHole(items); err != nil {
 		return "", err
 	}
 
 	// Repair the log in one of two ways.
-	repair := "the file brought back"
-	want := []uint32{1, 1, 1}
+	var repair string
+	var wantLikes []uint32
 	if e.random.IntN(2) == 0 {
-		err = errors.Join(e.process.stopGracefully(), restoreFlipped(keep), e.process.start())
+		repair = "the file brought back"
+		wantLikes = []uint32{1, 1, 1}
+		err = e.restoreIntactFile(intactFile)
 	} else {
-		repair, want = "accepted", []uint32{1, 0, 1}
-		err = e.acceptHole(lost)
+		repair = "accepted"
+		wantLikes = []uint32{1, 0, 1}
+		err = e.acceptHole(lostSequence)
 	}
 	if err != nil {
 		return "", err
 	}
-	err = eventually(e.ctx, func(ctx context.Context) error { return e.checkLikes(ctx, items, want) })
-	return fmt.Sprintf("envelope %d: held, refused; %s", lost, repair), errors.Join(err, e.waitUntilHealthy(), e.removeDamagedCopies())
+
+	err = eventually(e.ctx, func(ctx context.Context) error { return e.checkLikes(ctx, items, wantLikes) })
+	err = errors.Join(err, e.waitUntilHealthy())
+	err = errors.Join(err, e.removeDamagedCopies())
+	return fmt.Sprintf("envelope %d: held, refused; %s", lostSequence, repair), err
 }
 
 // publishLike publishes a like of an item, and returns the sequence of its envelope. It does not
@@ -114,29 +124,30 @@ func (e *soakEmbedded) waitUntilFolded(seq uint64) error {
 	})
 }
 
-// logStatus asks for the status of the log.
-func (e *soakEmbedded) logStatus(ctx context.Context) (*skeinv1.LogStatus, error) {
+// logHoles returns the holes of the log that the service reports.
+func (e *soakEmbedded) logHoles(ctx context.Context) ([]*skeinv1.LogHole, error) {
 	status, err := getStatus(ctx, e.api)
 	if err != nil {
 		return nil, err
 	}
-	return status.GetLog(), nil
+	return status.GetLog().GetHoles(), nil
 }
 
 // waitForHole waits until the service reports the missing envelope in its status and its health
 // check.
 func (e *soakEmbedded) waitForHole(seq uint64) error {
 	return eventually(e.ctx, func(ctx context.Context) error {
-		st, err := e.logStatus(ctx)
+		holes, err := e.logHoles(ctx)
 		if err != nil {
 			return err
 		}
-		holes := st.GetHoles()
 		if len(holes) != 1 || holes[0].GetFirstSequence() != seq || holes[0].GetLastSequence() != seq {
-			return fmt.Errorf("missing are %v, not %d", holes, seq)
+			return fmt.Errorf("holes of the log: got %v, want only envelope %d", holes, seq)
 		}
-		if out, err := runTool(ctx, e.process.bin, "healthcheck", "--server", e.api.URL); err == nil || !strings.Contains(out, "held") {
-			return fmt.Errorf("it is ready: %s", out)
+
+		out, err := runTool(ctx, e.process.bin, "healthcheck", "--server", e.api.URL)
+		if err == nil || !strings.Contains(out, "held") {
+			return fmt.Errorf("healthcheck: got the error %s and %q, want that it fails and prints \"held\"", fmt.Sprint(err), out)
 		}
 		return nil
 	})
@@ -148,24 +159,38 @@ func (e *soakEmbedded) checkHeldBeforeHole(items [3]string) error {
 	if err := e.checkLikes(e.ctx, items, []uint32{1, 1, 1}); err != nil {
 		return fmt.Errorf("in front of the hole: %w", err)
 	}
-	for _, work := range [][]string{{"verify"}, {"repair", "counters"}, {"rebuild", "counters"}} {
-		out, err := runTool(e.ctx, e.process.bin, append(append([]string{"replay"}, work...), "--server", e.api.URL)...)
-		if err == nil || !strings.Contains(out, "the log has a hole") {
-			return fmt.Errorf("replay %v across the hole: %s, %w", work, out, err)
+
+	for _, operation := range [][]string{{"verify"}, {"repair", "counters"}, {"rebuild", "counters"}} {
+		args := slices.Concat([]string{"replay"}, operation, []string{"--server", e.api.URL})
+		out, err := runTool(e.ctx, e.process.bin, args...)
+		if want := "the log has a hole"; err == nil || !strings.Contains(out, want) {
+			return fmt.Errorf("replay %v across the hole: got the error %s and %q, want that it fails and prints %q",
+				operation, fmt.Sprint(err), out, want)
 		}
 	}
-	return e.checkLikes(e.ctx, items, []uint32{1, 1, 1})
+
+	if err := e.checkLikes(e.ctx, items, []uint32{1, 1, 1}); err != nil {
+		return fmt.Errorf("after the refused operations: %w", err)
+	}
+	return nil
+}
+
+// restoreIntactFile brings the intact file back while the service does not run. It starts the
+// service also after an error, so that the writers can continue.
+func (e *soakEmbedded) restoreIntactFile(intactFile string) error {
+	err := e.process.stopGracefully()
+	err = errors.Join(err, restoreFlipped(intactFile))
+	return errors.Join(err, e.process.start())
 }
 
 // acceptHole accepts the loss, and repairs the stores according to the log without the envelope.
 func (e *soakEmbedded) acceptHole(seq uint64) error {
-	out, err := runTool(e.ctx, e.process.bin, "replay", "log", "accept-hole", fmt.Sprint(seq), "--server", e.api.URL)
-	if err != nil {
-		return fmt.Errorf("%s: %w", out, err)
+	if _, err := runTool(e.ctx, e.process.bin, "replay", "log", "accept-hole", fmt.Sprint(seq), "--server", e.api.URL); err != nil {
+		return err
 	}
 	for _, projection := range projectionNames() {
-		if out, err := runTool(e.ctx, e.process.bin, "replay", "repair", projection, "--server", e.api.URL); err != nil {
-			return fmt.Errorf("repair %s: %s: %w", projection, out, err)
+		if _, err := runTool(e.ctx, e.process.bin, "replay", "repair", projection, "--server", e.api.URL); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -181,10 +206,13 @@ func (e *soakEmbedded) checkLikes(ctx context.Context, items [3]string, want []u
 	if err != nil {
 		return err
 	}
-	for i, c := range res.Msg.GetCounters() {
-		if likeCount(c) != want[i] {
-			return fmt.Errorf("%s has %d likes, not %d", items[i], likeCount(c), want[i])
-		}
+
+	var got []uint32
+	for _, counters := range res.Msg.GetCounters() {
+		got = append(got, likeCount(counters))
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("likes of %v: got %v, want %v", items, got, want)
 	}
 	return nil
 }
@@ -192,27 +220,31 @@ func (e *soakEmbedded) checkLikes(ctx context.Context, items [3]string, want []u
 // waitUntilHealthy waits until the service reports no hole, and its health check succeeds.
 func (e *soakEmbedded) waitUntilHealthy() error {
 	return eventually(e.ctx, func(ctx context.Context) error {
-		st, err := e.logStatus(ctx)
+		holes, err := e.logHoles(ctx)
 		if err != nil {
 			return err
 		}
-		if len(st.GetHoles()) > 0 {
-			return fmt.Errorf("missing are %v", st.GetHoles())
+		if len(holes) > 0 {
+			return fmt.Errorf("holes of the log: got %v, want none", holes)
 		}
-		if out, err := runTool(ctx, e.process.bin, "healthcheck", "--server", e.api.URL); err != nil {
-			return fmt.Errorf("it is not ready: %s", out)
-		}
-		return nil
+
+		// The error has what the command printed.
+		_, err = runTool(ctx, e.process.bin, "healthcheck", "--server", e.api.URL)
+		return err
 	})
 }
 
-// removeDamagedCopies removes the copies of damaged files, of which there must be one at least.
+// removeDamagedCopies removes the copies of damaged files that the service keeps, and returns an
+// error if there is none. They would fill the small disk.
 func (e *soakEmbedded) removeDamagedCopies() error {
-	old, err := filepath.Glob(filepath.Join(e.dataDir, "log-damaged-*"))
-	if err == nil && len(old) == 0 {
-		err = errors.New("no copy of the damaged file was kept")
+	copies, err := filepath.Glob(filepath.Join(e.dataDir, "log-damaged-*"))
+	if err != nil {
+		return err
 	}
-	for _, dir := range old {
+	if len(copies) == 0 {
+		return errors.New("copies of the damaged file: got none, want at least 1")
+	}
+	for _, dir := range copies {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return err
