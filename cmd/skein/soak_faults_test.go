@@ -321,9 +321,9 @@ func (c *faultSoak) report(took time.Duration, verified string) string {
 	return b.String()
 }
 
-// longest returns the longest time without an answer, which may not be over.
-func (m *answerGaps) longest() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return max(m.worst, time.Since(m.last))
+// longest returns the longest time without an answer. That may be the time since the last answer.
+func (g *answerGaps) longest() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.longestGap, time.Since(g.lastAnswer))
 }

@@ -20,7 +20,7 @@ import (
 // what they expect, and readers check that states consist of whole batches. It uses only the API of
 // the service.
 type soakTraffic struct {
-	// clients are the addresses of the service. Any of them may be called.
+	// clients call the processes of the service, one client for each. Any of them may be called.
 	clients []*command.Client
 	writers []*soakWriter
 	logf    func(format string, args ...any)
@@ -29,53 +29,61 @@ type soakTraffic struct {
 	mixesPositions bool
 
 	// publishGate is held for reading while a batch is under way. Whoever holds it for writing
-	// knows that all batches are acknowledged.
+	// knows that all batches are acknowledged, unless a writer has given up, which is a finding.
 	publishGate sync.RWMutex
 	// compareRound is increased to let every writer compare everything.
 	compareRound atomic.Int64
 	// writeGaps and readGaps measure how long no write, or no read, was answered.
 	writeGaps, readGaps answerGaps
 
+	// mu protects the fields below.
 	mu sync.Mutex
 	// operationCounts counts the calls that succeeded, and errorCounts the errors, by name.
 	operationCounts, errorCounts map[string]int
 	// lastFailure is the last call that failed, with its error.
 	lastFailure string
-	// lost, wrong and undocumented count the findings, and examples has the first 30 of them.
-	lost, wrong  int
-	undocumented int
-	examples     []string
-	// falselySeen of unseenAsked unseen items were taken for seen. The API allows one in a
-	// thousand.
+	// lost, wrong and undocumented count the findings. examples has the first ones.
+	lost, wrong, undocumented int
+	examples                  []string
+	// The writers asked about unseenAsked unseen items, and the service took falselySeen of them
+	// for seen. The API allows one in a thousand.
 	falselySeen, unseenAsked int
 }
 
+// maxExamples is how many findings are logged and kept as examples. After one wrong event, many
+// answers are wrong.
+const maxExamples = 30
+
 // answerGaps measures the longest time without an answer.
 type answerGaps struct {
-	mu    sync.Mutex
-	last  time.Time
-	worst time.Duration
+	mu         sync.Mutex
+	lastAnswer time.Time
+	// longestGap is the longest time between two answers. It does not include the time since the
+	// last answer.
+	longestGap time.Duration
 }
 
-func (m *answerGaps) recordAnswer() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (g *answerGaps) recordAnswer() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	now := time.Now()
-	m.worst = max(m.worst, now.Sub(m.last))
-	m.last = now
+	g.longestGap = max(g.longestGap, now.Sub(g.lastAnswer))
+	g.lastAnswer = now
 }
 
-// reset starts the measurement again.
-func (m *answerGaps) reset() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.worst, m.last = 0, time.Now()
+// reset starts the measurement again, as if there was an answer now.
+func (g *answerGaps) reset() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.longestGap = 0
+	g.lastAnswer = time.Now()
 }
 
 const (
-	// writeTime and readTime are how long a client waits for one call.
+	// writeTime and readTime are how long a client waits for one call, before it tries again.
 	writeTime = 30 * time.Second
 	readTime  = 10 * time.Second
+
 	// ackTime is how long a batch may remain without an acknowledgement. Event ids make a retry
 	// safe for 15 minutes.
 	ackTime = 10 * time.Minute
@@ -123,7 +131,9 @@ const (
 
 // reportFinding records wrong behavior of the service.
 func (s *soakTraffic) reportFinding(kind findingKind, format string, args ...any) {
-	text := time.Now().UTC().Format(time.TimeOnly+".000") + " " + string(kind) + ": " + fmt.Sprintf(format, args...)
+	now := time.Now().UTC().Format(time.TimeOnly + ".000")
+	text := fmt.Sprintf("%s %s: %s", now, kind, fmt.Sprintf(format, args...))
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch kind {
@@ -134,42 +144,51 @@ func (s *soakTraffic) reportFinding(kind findingKind, format string, args ...any
 	case isUndocumented:
 		s.undocumented++
 	}
-	if len(s.examples) < 30 {
+	if len(s.examples) < maxExamples {
 		s.examples = append(s.examples, text)
 		s.logf("%s", text)
 	}
 }
 
-// recordError counts an error, and reports whether the client may make the call again. An error
-// that is neither documented nor temporary is a finding.
+// recordError counts an error of a call, and reports whether the client may make the call again.
+// The name begins with the method. An error that is neither documented nor temporary is a finding.
+// After the end of the context, calls fail because the test ends, so recordError ignores the error.
 func (s *soakTraffic) recordError(ctx context.Context, name string, err error) (again bool) {
 	if ctx.Err() != nil {
 		return false
 	}
-	kind, code := "no answer", connect.CodeOf(err)
-	var refused *connect.Error
-	wire := errors.As(err, &refused) && connect.IsWireError(err)
-	if wire {
+
+	// Only an error from the wire was sent by the service. Without an answer, the client has made
+	// the error.
+	code := connect.CodeOf(err)
+	var callError *connect.Error
+	isFromService := errors.As(err, &callError) && connect.IsWireError(err)
+	kind := "no answer"
+	switch {
+	case isFromService:
 		kind = code.String()
-		if reason := command.ReasonOf(refused); reason != "" {
+		if reason := command.ReasonOf(callError); reason != "" {
 			kind += " " + reason
 		}
-	} else if code == connect.CodeDeadlineExceeded {
+	case code == connect.CodeDeadlineExceeded:
 		kind = "no answer in time"
 	}
 
+	method := strings.TrimSuffix(strings.Fields(name)[0], ",")
 	s.mu.Lock()
-	s.errorCounts[strings.TrimSuffix(strings.Fields(name)[0], ",")+": "+kind]++
+	s.errorCounts[method+": "+kind]++
 	s.lastFailure = fmt.Sprintf("%s: %v", name, err)
 	s.mu.Unlock()
-	if !wire {
-		return true // there was no connection, so the service is down
+
+	if !isFromService {
+		return true // the process is down, paused or cut off
 	}
 	switch code {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeResourceExhausted:
 		return true
 	}
 	if strings.Contains(kind, "INVALID_POSITION") {
+		// The log has lost the position, which it has acknowledged.
 		s.reportFinding(isLost, "%s: an acknowledged position is refused: %v", name, err)
 	} else {
 		s.reportFinding(isUndocumented, "%s: %s: %v", name, kind, err)
@@ -180,41 +199,46 @@ func (s *soakTraffic) recordError(ctx context.Context, name string, err error) (
 // compareAllWithin lets every writer compare everything, and returns an error if they have not
 // finished within the limit.
 func (s *soakTraffic) compareAllWithin(ctx context.Context, limit time.Duration) error {
-	round := s.compareRound.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	round := s.compareRound.Add(1)
 
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var late []string
+		var unfinished []string
 		for _, w := range s.writers {
 			if w.comparedRound.Load() < round {
-				late = append(late, w.name)
+				unfinished = append(unfinished, w.name)
 			}
 		}
-		if len(late) == 0 {
+		if len(unfinished) == 0 {
 			return nil
 		}
+
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			s.mu.Lock()
-			defer s.mu.Unlock()
-			return fmt.Errorf("after %v realms %v could not be compared; the last call that failed: %s", limit, late, s.lastFailure)
+			lastFailure := s.lastFailure
+			s.mu.Unlock()
+			return fmt.Errorf("after at most %v the writers %v have not compared everything; the last call that failed: %s",
+				limit, unfinished, lastFailure)
 		}
 	}
 }
 
-// findings returns how many events were lost, and how many answers and errors were wrong.
+// findings returns how many events were lost, how many answers were wrong, and how many errors were
+// undocumented. Too many unseen items that were taken for seen count as one wrong answer.
 func (s *soakTraffic) findings() (lost, wrong, undocumented int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Ten times the allowed share cannot be chance.
+	// The limit is ten times the allowed share, because more cannot be chance.
 	if s.falselySeen*100 > s.unseenAsked {
 		s.wrong++
-		s.examples = append(s.examples, fmt.Sprintf("%d of %d unseen items were taken for seen", s.falselySeen, s.unseenAsked))
-		s.falselySeen = 0
+		s.examples = append(s.examples, fmt.Sprintf("unseen items taken for seen: got %d of %d, want at most one in 1000",
+			s.falselySeen, s.unseenAsked))
+		s.falselySeen = 0 // the next call must not count the same items again
 	}
 	return s.lost, s.wrong, s.undocumented
 }
@@ -232,10 +256,12 @@ func markdownTable(head string, rows map[string]int) string {
 // report describes in Markdown what was done and found.
 func (s *soakTraffic) report() string {
 	lost, wrong, undocumented := s.findings()
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var b strings.Builder
-	b.WriteString(markdownTable("operations", s.operationCounts) + "\n" + markdownTable("errors", s.errorCounts))
+	b.WriteString(markdownTable("operations", s.operationCounts) + "\n")
+	b.WriteString(markdownTable("errors", s.errorCounts))
 	fmt.Fprintf(&b, "\nLost: %d. Wrong: %d. Undocumented errors: %d. Unseen items taken for seen: %d of %d.\n",
 		lost, wrong, undocumented, s.falselySeen, s.unseenAsked)
 	return b.String()
