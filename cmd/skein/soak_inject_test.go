@@ -19,28 +19,34 @@ import (
 )
 
 // killAndRestart kills a process and starts it again after at most two seconds.
-func (c *faultSoak) killAndRestart(p *soakProcess) (string, error) {
-	proof, err := p.kill()
+func (c *faultSoak) killAndRestart(p *soakProcess) (proof string, err error) {
+	proof, err = p.kill()
 	c.pauseUpTo(2 * time.Second)
 	return proof, errors.Join(err, p.start())
 }
 
 // cutPowerAndRestart cuts the power of a process and of the disk that only this process uses, and
 // starts both again.
-func (c *faultSoak) cutPowerAndRestart(p *soakProcess, disk *loopDisk) (string, error) {
+func (c *faultSoak) cutPowerAndRestart(p *soakProcess, disk *loopDisk) (proof string, err error) {
+	// The process must not see the cut, because no process without power could.
 	if err := p.freeze(c.ctx); err != nil {
 		return "", err
 	}
-	proof, err := disk.cutPower()
+	cutProof, err := disk.cutPower()
 	if err != nil {
 		return "", err
 	}
-	killed, err := p.kill()
-	return proof + ", " + killed, errors.Join(err, disk.restorePower(), p.start())
+	killProof, err := p.kill()
+
+	// The disk can be mounted again only after the process has ended, which had files open on it.
+	err = errors.Join(err, disk.restorePower())
+	err = errors.Join(err, p.start())
+	return cutProof + ", " + killProof, err
 }
 
-// slowDisk limits the writes of a process to its disk for a while.
-func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (string, error) {
+// slowDisk limits the writes of a process to its disk for a while, to at least 20 kB and at most
+// 320 kB per second.
+func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (proof string, err error) {
 	end, err := disk.limitWrites(p.pid(), 20_000+c.random.IntN(300_000))
 	if err != nil {
 		return "", err
@@ -49,20 +55,25 @@ func (c *faultSoak) slowDisk(p *soakProcess, disk *loopDisk) (string, error) {
 	return end()
 }
 
-// injectIntoFsync changes the fsync calls of a process for a while. On a busy machine it takes up
-// to a minute longer, until at least one call was changed.
-func (c *faultSoak) injectIntoFsync(p *soakProcess, what, mark string, most time.Duration) (string, error) {
-	log := p.logPath + ".strace"
-	defer os.Remove(log)
-	end, err := attachStrace(p.pid(), what, mark, log)
+// injectIntoFsync changes the fsync calls of a process for a random time that limit bounds, as
+// [faultSoak.faultDuration] says. injection is the option inject of strace, and mark is what strace
+// writes to its log beside each call that it has changed. On a busy machine the fault lasts up to a
+// minute longer, until at least one call was changed.
+func (c *faultSoak) injectIntoFsync(p *soakProcess, injection, mark string, limit time.Duration) (proof string, err error) {
+	straceLog := p.logPath + ".strace"
+	defer os.Remove(straceLog)
+	end, err := attachStrace(p.pid(), injection, mark, straceLog)
 	if err != nil {
 		return "", err
 	}
-	sleepOrDone(c.ctx, time.Second+c.faultDuration(most))
-	for began := time.Now(); time.Since(began) < time.Minute; sleepOrDone(c.ctx, 100*time.Millisecond) {
-		if text, err := os.ReadFile(log); err == nil && bytes.Contains(text, []byte(mark)) {
+
+	sleepOrDone(c.ctx, time.Second+c.faultDuration(limit))
+	for began := time.Now(); c.ctx.Err() == nil && time.Since(began) < time.Minute; {
+		text, err := os.ReadFile(straceLog)
+		if err == nil && bytes.Contains(text, []byte(mark)) {
 			break
 		}
+		sleepOrDone(c.ctx, 100*time.Millisecond)
 	}
 	return end()
 }
@@ -73,35 +84,44 @@ func (c *faultSoak) corruptFile(path string) (proof string, err error) {
 	if err != nil {
 		return "", err
 	}
-
 	before := sha256.Sum256(content)
+
+	// Change one of the first 64 bytes, so that a file of any size is changed, and from there on at
+	// least one byte in each KiB. The exclusive or with a number other than 0 changes every byte.
 	for i := c.random.IntN(min(64, len(content))); i < len(content); i += 1 + c.random.IntN(1024) {
 		content[i] ^= byte(1 + c.random.IntN(255))
 	}
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return "", err
 	}
-	if content, err = os.ReadFile(path); err != nil {
+
+	// The proof must be about what is in the file.
+	written, err := os.ReadFile(path)
+	if err != nil {
 		return "", err
 	}
-
-	after := sha256.Sum256(content)
+	after := sha256.Sum256(written)
 	if before == after {
-		return "", fmt.Errorf("%s was not changed", path)
+		return "", fmt.Errorf("sha256 of %s: got %x as before, want another one", path, after)
 	}
 	return fmt.Sprintf("sha256 of %s %x… → %x…", filepath.Base(path), before[:3], after[:3]), nil
 }
 
 // findFiles returns the non-empty files below a directory whose names match the pattern.
 func findFiles(dir, pattern string) (found []string, err error) {
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
-		if ok, _ := filepath.Match(pattern, d.Name()); ok {
-			if info, err := d.Info(); err == nil && info.Size() > 0 {
-				found = append(found, path)
-			}
+		matches, err := filepath.Match(pattern, entry.Name())
+		if err != nil || !matches {
+			return err
+		}
+
+		// A running process may have removed the file meanwhile. Then leave it out.
+		info, err := entry.Info()
+		if err == nil && info.Size() > 0 {
+			found = append(found, path)
 		}
 		return nil
 	})
@@ -109,14 +129,23 @@ func findFiles(dir, pattern string) (found []string, err error) {
 	return found, err
 }
 
+// tableFiles and manifestFiles are patterns for the names of the files of a store.
+const (
+	tableFiles    = "*.sst"
+	manifestFiles = "MANIFEST-*"
+)
+
 // findLiveFiles returns the matching files of the newest generation of a store, which is the live
 // one. Of the manifests it returns only the current one.
 func findLiveFiles(dir, pattern string) ([]string, error) {
+	// The names of generations are numbers with leading zeros, so the last name is the newest.
 	generations, err := filepath.Glob(filepath.Join(dir, "0*"))
-	if err != nil || len(generations) == 0 {
-		return nil, fmt.Errorf("no generation in %s: %w", dir, err)
+	if err != nil {
+		return nil, err
 	}
-
+	if len(generations) == 0 {
+		return nil, fmt.Errorf("generations in %s: got none, want at least 1", dir)
+	}
 	slices.Sort(generations)
 	live := generations[len(generations)-1]
 	if pattern != manifestFiles {
@@ -124,20 +153,17 @@ func findLiveFiles(dir, pattern string) ([]string, error) {
 	}
 
 	// The file name of the newest marker names the current manifest.
-	marker, err := filepath.Glob(filepath.Join(live, "marker.manifest.*."+pattern))
-	if err != nil || len(marker) == 0 {
-		return nil, fmt.Errorf("no manifest in %s: %w", live, err)
+	markers, err := filepath.Glob(filepath.Join(live, "marker.manifest.*."+pattern))
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(marker)
-	_, name, _ := strings.Cut(marker[len(marker)-1], "MANIFEST-")
-	return []string{filepath.Join(live, "MANIFEST-"+name)}, nil
+	if len(markers) == 0 {
+		return nil, fmt.Errorf("markers of manifests in %s: got none, want at least 1", live)
+	}
+	slices.Sort(markers)
+	_, number, _ := strings.Cut(markers[len(markers)-1], "MANIFEST-")
+	return []string{filepath.Join(live, "MANIFEST-"+number)}, nil
 }
-
-// tableFiles and manifestFiles match the files of a store.
-const (
-	tableFiles    = "*.sst"
-	manifestFiles = "MANIFEST-*"
-)
 
 // projectionNames returns the names of all projections, in ascending order.
 func projectionNames() (names []string) {
@@ -151,45 +177,51 @@ func projectionNames() (names []string) {
 // damageStore damages a file of the live generation of a random store while the process does not
 // run. The process must find the damage and rebuild the store by itself. If no read meets the
 // damage, a verification must find it.
-func (c *faultSoak) damageStore(p *soakProcess, data string, api *command.Client, pattern string) (string, error) {
+func (c *faultSoak) damageStore(p *soakProcess, dataDir string, api *command.Client, pattern string) (proof string, err error) {
 	if err := p.stopGracefully(); err != nil {
 		return "", err
 	}
 
+	// Take the first store, in a random order, that has a file. A store that was just created may
+	// have no tables yet.
 	var name string
 	var files []string
 	names := projectionNames()
-	// A store that was just created may have no tables yet.
 	for _, i := range c.random.Perm(len(names)) {
-		var err error
 		name = names[i]
-		if files, err = findLiveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(files) > 0 {
+		files, err = findLiveFiles(filepath.Join(dataDir, "stores", name), pattern)
+		if err == nil && len(files) > 0 {
 			break
 		}
 	}
 	if len(files) == 0 {
-		return "", errors.Join(fmt.Errorf("no store has %s", pattern), p.start())
+		return "", errors.Join(fmt.Errorf("files %s of the stores: got none, want at least 1", pattern), err, p.start())
 	}
 
-	proof, err := c.corruptFile(files[c.random.IntN(len(files))])
+	corruption, err := c.corruptFile(files[c.random.IntN(len(files))])
 	if err != nil {
 		return "", err
 	}
 
-	from := p.logSize()
+	logSize := p.logSize()
 	if err := p.start(); err != nil {
 		return "", err
 	}
-
-	rebuilt := func(ctx context.Context) error {
-		if len(p.logLines(from, "the projection is rebuilt")) > 0 {
+	checkRebuilt := func(ctx context.Context) error {
+		const want = "the projection is rebuilt"
+		if len(p.logLines(logSize, want)) > 0 {
 			return nil
 		}
-		out, err := runTool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)
-		return fmt.Errorf("the damage was not found: %s, %w", out, err)
+
+		// Let a verification read every row of the store, also those that no client reads.
+		_, err := runTool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)
+		if err == nil {
+			err = fmt.Errorf("the verification of %s finds no damage", name)
+		}
+		return fmt.Errorf("log of %s: got no line with %q, want one: %w", p.name, want, err)
 	}
-	if err := eventually(c.ctx, rebuilt); err != nil {
+	if err := eventually(c.ctx, checkRebuilt); err != nil {
 		return "", err
 	}
-	return name + ": " + proof + ", rebuilt automatically", nil
+	return name + ": " + corruption + ", rebuilt automatically", nil
 }
