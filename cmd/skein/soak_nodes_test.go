@@ -72,7 +72,7 @@ func TestSoakFaultsNodes(t *testing.T) {
 		disk := mountLoopDisk(t, filepath.Join(n.dir, fmt.Sprint("disk-of-node", i)), 768)
 		n.nodeDisks = append(n.nodeDisks, disk)
 		addr := n.network.nodeAddr(i)
-		n.startProcess(&soakProcess{name: nodeName(i), bin: bin, namespace: n.network.namespaceName(i)}, filepath.Join(disk.dir, "data"),
+		n.startProcess(&soakProcess{name: nodeName(i), bin: bin, namespace: n.network.nodeNamespace(i)}, filepath.Join(disk.dir, "data"),
 			net.JoinHostPort(addr, nodePort), urls, "--node", nodeName(i), "--node-addr", net.JoinHostPort(addr, "7412"),
 			"--replace-after", "20s", "--listen-anywhere", "--allowed-hosts", addr)
 	}
