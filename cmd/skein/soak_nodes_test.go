@@ -22,12 +22,12 @@ import (
 )
 
 // soakNodes is a soak of a cluster of nodes over a log on three NATS servers. Each node has a disk
-// and a network namespace of its own.
+// and a network namespace of its own. The nodes are the servers of the soakCluster.
 type soakNodes struct {
 	*soakCluster
 
 	network   *testNetwork
-	nodeDisks []*loopDisk // of the nodes
+	nodeDisks []*loopDisk // nodeDisks[i] is the disk of node i
 	// members are the members of the cluster, as a process sees them that is no member itself.
 	members *placement.Cluster
 	// moveCount is how many times a partition was given to a node that did not have it.
@@ -37,8 +37,12 @@ type soakNodes struct {
 	longestRecovery time.Duration
 }
 
-// nodePort is the port on which every node serves clients.
-const nodePort = "7411"
+const (
+	// nodePort is the port on which every node serves clients, and peerPort the one on which it
+	// serves other nodes.
+	nodePort = "7411"
+	peerPort = "7412"
+)
 
 // soakNodeCount returns the number of nodes: 5, or what SKEIN_FAULTS_NODES says.
 func soakNodeCount(t *testing.T) int {
@@ -47,11 +51,11 @@ func soakNodeCount(t *testing.T) int {
 	if text == "" {
 		return 5
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 3 {
-		t.Fatalf("SKEIN_FAULTS_NODES must be a number of nodes, 3 or more: %q", text)
+	count, err := strconv.Atoi(text)
+	if err != nil || count < 3 {
+		t.Fatalf("SKEIN_FAULTS_NODES: got %q, want a number of nodes, 3 or more", text)
 	}
-	return n
+	return count
 }
 
 // TestSoakFaultsNodes injects faults into a cluster of nodes, and demands that no answer is wrong
@@ -65,18 +69,22 @@ func TestSoakFaultsNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	urls := n.startNATS(ports)
+
+	// Start the nodes. They replace a node that is away after 20 seconds, so that a soak of minutes
+	// has such faults, too.
 	bin := buildWithClock(t, n.dir, "skein", ".")
 	for i := range count {
 		disk := mountLoopDisk(t, filepath.Join(n.dir, fmt.Sprint("disk-of-node", i)), 768)
 		n.nodeDisks = append(n.nodeDisks, disk)
+		process := &soakProcess{name: nodeName(i), bin: bin, namespace: n.network.nodeNamespace(i)}
 		addr := n.network.nodeAddr(i)
-		n.startProcess(&soakProcess{name: nodeName(i), bin: bin, namespace: n.network.nodeNamespace(i)}, filepath.Join(disk.dir, "data"),
-			net.JoinHostPort(addr, nodePort), urls, "--node", nodeName(i), "--node-addr", net.JoinHostPort(addr, "7412"),
+		n.startProcess(process, filepath.Join(disk.dir, "data"), net.JoinHostPort(addr, nodePort), urls,
+			"--node", nodeName(i), "--node-addr", net.JoinHostPort(addr, peerPort),
 			"--replace-after", "20s", "--listen-anywhere", "--allowed-hosts", addr)
 	}
 
+	// The bucket of the cluster exists once a node has made it.
 	n.connectToLog(urls)
 	waitUntil(n.ctx, t, func(ctx context.Context) (err error) {
 		n.members, err = watchMembers(ctx, t, n.js)
@@ -95,26 +103,31 @@ func TestSoakFaultsNodes(t *testing.T) {
 	}
 	go n.countMoves()
 	n.startTraffic(n.apis, true)
-	n.finish(n.injectFaults(), func() (string, error) {
+	foundNothing := n.injectFaults()
+	n.finish(foundNothing, func() (string, error) {
 		out, err := n.verifyStores()
-		return fmt.Sprintf("%s\n%d nodes; partitions were given to nodes %d times; two copies of each again after at most %v", out, count,
-			n.moveCount.Load(), n.longestRecovery.Round(100*time.Millisecond)), err
+		return fmt.Sprintf("%s\n%d nodes; partitions were given to nodes %d times; two copies of each again after at most %v",
+			out, count, n.moveCount.Load(), n.longestRecovery.Round(100*time.Millisecond)), err
 	})
 }
 
 // countMoves counts how many times a new table gives a partition to a node that did not have it in
-// the table before.
+// the table before, until the soak ends.
 func (n *soakNodes) countMoves() {
-	for last := n.members.Table(); n.ctx.Err() == nil; {
-		changed, next := n.members.Changed(), n.members.Table()
-		for p, names := range next.Nodes {
+	last := n.members.Table()
+	for n.ctx.Err() == nil {
+		// Get the channel before the table. Otherwise a change between the two would be missed.
+		changed := n.members.Changed()
+		next := n.members.Table()
+		for partition, names := range next.Nodes {
 			for _, name := range names {
-				if !slices.Contains(last.Nodes[p], name) {
+				if !slices.Contains(last.Nodes[partition], name) {
 					n.moveCount.Add(1)
 				}
 			}
 		}
 		last = next
+
 		select {
 		case <-changed:
 		case <-n.ctx.Done():
@@ -125,42 +138,48 @@ func (n *soakNodes) countMoves() {
 // nodeName returns the name of node i.
 func nodeName(i int) string { return fmt.Sprint("node", i) }
 
+// randomNode returns the number of one of the nodes.
+func (n *soakNodes) randomNode() int { return n.random.IntN(len(n.servers)) }
+
 // waitUntilTwoCopies waits until all nodes are members, and two nodes have folded the log up to its
 // current end for each partition.
 func (n *soakNodes) waitUntilTwoCopies() error {
-	var head uint64
+	// Ask for the end of the log only once: under traffic, the nodes are always a little behind an
+	// end that moves.
+	var end uint64
 	return n.poll(func() error {
-		if head == 0 {
+		if end == 0 {
 			stream, err := n.js.Stream(n.ctx, eventlog.StreamName)
 			if err != nil {
 				return err
 			}
-			head = stream.CachedInfo().State.LastSeq
+			end = stream.CachedInfo().State.LastSeq
 		}
-		if there := len(n.members.Members()); there < len(n.servers) {
-			return fmt.Errorf("%d nodes of %d", there, len(n.servers))
+
+		if got, want := len(n.members.Members()), len(n.servers); got < want {
+			return fmt.Errorf("members of the cluster: got %d, want %d", got, want)
 		}
-		return n.checkTwoCopies(head)
+		return n.checkTwoCopies(end)
 	})
 }
 
-// checkTwoCopies returns an error unless two nodes, without those that are named, serve each
+// checkTwoCopies returns an error unless two nodes, without those that are excluded, serve each
 // partition and have folded the log up to a sequence.
-func (n *soakNodes) checkTwoCopies(seq uint64, without ...string) error {
-	var copies [events.NumPartitions]int
+func (n *soakNodes) checkTwoCopies(seq uint64, excluded ...string) error {
+	var copyCounts [events.NumPartitions]int
 	for _, m := range n.members.Members() {
-		at, err := events.ParsePosition(m.Position)
-		if err != nil || at.Seq < seq || slices.Contains(without, m.Name) {
+		position, err := events.ParsePosition(m.Position)
+		if err != nil || position.Seq < seq || slices.Contains(excluded, m.Name) {
 			continue
 		}
-		for p := range copies {
-			if m.Serves.Has(uint8(p)) {
-				copies[p]++
+		for partition := range copyCounts {
+			if m.Serves.Has(uint8(partition)) {
+				copyCounts[partition]++
 			}
 		}
 	}
-	if least := slices.Min(copies[:]); least < 2 {
-		return fmt.Errorf("a partition has %d copies", least)
+	if least := slices.Min(copyCounts[:]); least < 2 {
+		return fmt.Errorf("a partition has %d copies up to envelope %d, want at least 2", least, seq)
 	}
 	return nil
 }
@@ -173,6 +192,7 @@ func (n *soakNodes) thenWaitForCopies(inject func() (string, error)) func() (str
 		if err != nil {
 			return "", err
 		}
+
 		healed := time.Now()
 		err = n.waitUntilTwoCopies()
 		took := time.Since(healed)
@@ -183,19 +203,20 @@ func (n *soakNodes) thenWaitForCopies(inject func() (string, error)) func() (str
 
 // nodeFaultKinds returns the kinds of faults that only nodes have.
 func (n *soakNodes) nodeFaultKinds() []faultKind {
-	node := func() int { return n.random.IntN(len(n.servers)) }
+	const host = -1 // stands for the NATS servers as an end of lost packets
 	return []faultKind{
-		{name: "node: cut off", inject: func() (string, error) {
-			i := node()
-			return n.holdFault(func() (func() (string, error), error) { return n.network.unplug(i, nodePort) })
+		{name: "node: cut off", inject: n.cutOffNode},
+		{name: "node: what it sends to the log is lost", inject: func() (string, error) { return n.losePackets(n.randomNode(), host) }},
+		{name: "node: what the log sends to it is lost", inject: func() (string, error) { return n.losePackets(host, n.randomNode()) }},
+		{name: "node: what it sends to another one is lost", inject: func() (string, error) {
+			from := n.randomNode()
+			distance := 1 + n.random.IntN(len(n.servers)-1)
+			return n.losePackets(from, (from+distance)%len(n.servers))
 		}},
-		{name: "node: what it sends to the log is lost", inject: n.losePackets(func() (int, int) { return node(), -1 })},
-		{name: "node: what the log sends to it is lost", inject: n.losePackets(func() (int, int) { return -1, node() })},
-		{name: "node: what it sends to another one is lost", inject: n.losePackets(func() (int, int) {
-			i := node()
-			return i, (i + 1 + n.random.IntN(len(n.servers)-1)) % len(n.servers)
-		})},
-		{name: "node: power cut", inject: func() (string, error) { i := node(); return n.cutPowerAndRestart(n.servers[i], n.nodeDisks[i]) }},
+		{name: "node: power cut", inject: func() (string, error) {
+			i := n.randomNode()
+			return n.cutPowerAndRestart(n.servers[i], n.nodeDisks[i])
+		}},
 		{name: "node: disk full", inject: n.fillNodeDisk},
 		{name: "node: drained, and taken again", inject: n.drainAndUndo},
 		{name: "node: stopped until others have replaced it", inject: n.stopUntilReplaced},
@@ -204,49 +225,61 @@ func (n *soakNodes) nodeFaultKinds() []faultKind {
 	}
 }
 
-// holdFault begins a fault and ends it after a while.
-func (n *soakNodes) holdFault(begin func() (end func() (string, error), err error)) (string, error) {
-	end, err := begin()
+// cutOffNode disconnects a node from all others and from the log for a while.
+func (n *soakNodes) cutOffNode() (proof string, err error) {
+	end, err := n.network.unplug(n.randomNode(), nodePort)
 	if err != nil {
 		return "", err
 	}
+	return n.holdFault(end)
+}
+
+// losePackets loses the packets that one end sends to another one for a while.
+// [testNetwork.dropPackets] explains from and to.
+func (n *soakNodes) losePackets(from, to int) (proof string, err error) {
+	end, err := n.network.dropPackets(from, to)
+	if err != nil {
+		return "", err
+	}
+	return n.holdFault(end)
+}
+
+// holdFault lets a fault that has begun last for a while, and ends it.
+func (n *soakNodes) holdFault(end func() (proof string, err error)) (proof string, err error) {
 	sleepOrDone(n.ctx, n.faultDuration(30*time.Second))
 	return end()
 }
 
-// losePackets returns a function that loses packets between two ends for a while.
-func (n *soakNodes) losePackets(ends func() (from, to int)) func() (string, error) {
-	return func() (string, error) {
-		from, to := ends()
-		return n.holdFault(func() (func() (string, error), error) { return n.network.dropPackets(from, to) })
-	}
-}
-
 // fillNodeDisk fills the disk of a node, which then folds nothing until there is space again.
 func (n *soakNodes) fillNodeDisk() (proof string, err error) {
-	i := n.random.IntN(len(n.servers))
+	i := n.randomNode()
+	process := n.servers[i]
+	logSize := process.logSize()
 	defer func() { err = errors.Join(err, n.nodeDisks[i].removeFiller()) }()
-	from := n.servers[i].logSize()
 	if err := n.nodeDisks[i].fillToLastByte(n.ctx); err != nil {
 		return "", err
 	}
-	if err := eventually(n.ctx, func(context.Context) error {
-		if len(n.servers[i].logLines(from, "no space left", "the projections are paused")) == 0 {
-			return fmt.Errorf("%s does not report a full disk", nodeName(i))
+
+	err = eventually(n.ctx, func(context.Context) error {
+		if len(process.logLines(logSize, "no space left", "the projections are paused")) == 0 {
+			return fmt.Errorf("log of %s: got no line about a full disk, want one", process.name)
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		return "", err
 	}
+
 	sleepOrDone(n.ctx, n.faultDuration(10*time.Second))
-	return nodeName(i) + " has noticed ENOSPC", nil
+	return process.name + " has noticed ENOSPC", nil
 }
 
 // drainNode asks another node to drain node i, or to undo that with the flag --undo.
 func (n *soakNodes) drainNode(i int, flags ...string) error {
+	other := (i + 1) % len(n.servers)
+	args := slices.Concat([]string{"node", "drain", nodeName(i), "--server", n.apis[other].URL}, flags)
 	return eventually(n.ctx, func(ctx context.Context) error {
-		j := (i + 1) % len(n.servers)
-		_, err := runTool(ctx, n.servers[j].bin, append([]string{"node", "drain", nodeName(i), "--server", n.apis[j].URL}, flags...)...)
+		_, err := runTool(ctx, n.servers[other].bin, args...)
 		return err
 	})
 }
@@ -261,38 +294,41 @@ func (n *soakNodes) servedPartitions(i int) int {
 	return 0
 }
 
-// poll calls check until it returns nil, for as long as partitions may need to move.
-func (n *soakNodes) poll(holds func() error) error {
+// poll calls check until it returns nil, for as long as partitions may need to move. It returns the
+// last error of check after that.
+func (n *soakNodes) poll(check func() error) error {
 	ctx, cancel := context.WithTimeout(n.ctx, recoveryTime)
 	defer cancel()
-	for err := holds(); err != nil; err = holds() {
-		if ctx.Err() != nil {
+	for {
+		err := check()
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		sleepOrDone(ctx, 100*time.Millisecond)
 	}
-	return nil
 }
 
 // drainAndUndo drains a node until it serves nothing, and undoes that until it serves again.
-func (n *soakNodes) drainAndUndo() (string, error) {
-	i := n.random.IntN(len(n.servers))
+func (n *soakNodes) drainAndUndo() (proof string, err error) {
+	i := n.randomNode()
 	began := time.Now()
-	err := n.drainNode(i)
+	err = n.drainNode(i)
 	if err == nil {
 		err = n.poll(func() error {
-			if remaining := n.servedPartitions(i); remaining > 0 {
-				return fmt.Errorf("%s still serves %d partitions", nodeName(i), remaining)
+			if got := n.servedPartitions(i); got > 0 {
+				return fmt.Errorf("partitions that %s serves while it is drained: got %d, want 0", nodeName(i), got)
 			}
 			return nil
 		})
 	}
 	took := time.Since(began)
+
+	// Undo also after an error, because the drain would outlive the fault.
 	err = errors.Join(err, n.drainNode(i, "--undo"))
 	if err == nil {
 		err = n.poll(func() error {
 			if n.servedPartitions(i) == 0 {
-				return fmt.Errorf("%s serves nothing", nodeName(i))
+				return fmt.Errorf("partitions that %s serves after the drain: got 0, want at least 1", nodeName(i))
 			}
 			return nil
 		})
@@ -302,31 +338,35 @@ func (n *soakNodes) drainAndUndo() (string, error) {
 
 // stopUntilReplaced stops a node until the others have taken over its partitions, and starts it
 // again.
-func (n *soakNodes) stopUntilReplaced() (string, error) {
-	i := n.random.IntN(len(n.servers))
+func (n *soakNodes) stopUntilReplaced() (proof string, err error) {
+	i := n.randomNode()
 	if err := n.servers[i].stopGracefully(); err != nil {
 		return "", err
 	}
+
 	began := time.Now()
-	err := n.poll(func() error { return n.checkTwoCopies(0, nodeName(i)) })
+	err = n.poll(func() error { return n.checkTwoCopies(0, nodeName(i)) })
 	took := time.Since(began)
 	return fmt.Sprintf("%s, replaced after %.1f s", nodeName(i), took.Seconds()), errors.Join(err, n.servers[i].start())
 }
 
 // killController drains a node, and kills the controller at a random moment while partitions move.
-func (n *soakNodes) killController() (string, error) {
-	i := n.random.IntN(len(n.servers))
-	if err := n.drainNode(i); err != nil {
+func (n *soakNodes) killController() (proof string, err error) {
+	drained := n.randomNode()
+	if err := n.drainNode(drained); err != nil {
 		return "", err
 	}
+
 	n.pauseUpTo(3 * time.Second)
-	holder, err := n.findController()
+	controller, err := n.findController()
 	if err != nil {
-		return "", errors.Join(err, n.drainNode(i, "--undo"))
+		return "", errors.Join(err, n.drainNode(drained, "--undo"))
 	}
-	proof, err := n.killAndRestart(n.servers[holder])
+	killProof, err := n.killAndRestart(n.servers[controller])
+
+	// Let the next controller continue the drain before it is undone.
 	n.pauseUpTo(5 * time.Second)
-	return "controller " + proof, errors.Join(err, n.drainNode(i, "--undo"))
+	return "controller " + killProof, errors.Join(err, n.drainNode(drained, "--undo"))
 }
 
 // findController returns the number of the node that has the lease of the controller.
@@ -343,16 +383,19 @@ func (n *soakNodes) findController() (i int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	var lease struct{ Name string }
 	if err := json.Unmarshal(entry.Value(), &lease); err != nil {
 		return 0, err
 	}
-	_, err = fmt.Sscanf(lease.Name, "node%d", &i)
-	return i, err
+	if _, err := fmt.Sscanf(lease.Name, "node%d", &i); err != nil {
+		return 0, fmt.Errorf("controller: got %q, want the name of a node: %w", lease.Name, err)
+	}
+	return i, nil
 }
 
 // restartAllNodes restarts all nodes one after the other, as an upgrade does.
-func (n *soakNodes) restartAllNodes() (string, error) {
+func (n *soakNodes) restartAllNodes() (proof string, err error) {
 	began := time.Now()
 	for _, p := range n.servers {
 		if err := errors.Join(p.stopGracefully(), p.start()); err != nil {
