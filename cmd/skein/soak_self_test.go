@@ -12,12 +12,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// clone copies the state with the parts that the test changes.
+// clone copies the state with those maps that the cases of the test change.
 func (s *expectedState) clone() *expectedState {
 	c := *s
-	c.followedAt, c.likes, c.plays = maps.Clone(s.followedAt), maps.Clone(s.likes), maps.Clone(s.plays)
-	c.pins, c.pinnedAt, c.served = maps.Clone(s.pins), maps.Clone(s.pinnedAt), maps.Clone(s.served)
+	c.followedAt = maps.Clone(s.followedAt)
+	c.likes = maps.Clone(s.likes)
+	c.plays = maps.Clone(s.plays)
+	c.pins = maps.Clone(s.pins)
+	c.pinnedAt = maps.Clone(s.pinnedAt)
+	c.served = maps.Clone(s.served)
 	return &c
+}
+
+// deleteAnyKey deletes one key of a map.
+func deleteAnyKey[K comparable, V any](m map[K]V) {
+	for key := range m {
+		delete(m, key)
+		return
+	}
 }
 
 // TestSoakFindsLostAndWrongAnswers demands that the traffic of the soak finds nothing wrong in a
@@ -26,15 +38,22 @@ func (s *expectedState) clone() *expectedState {
 func TestSoakFindsLostAndWrongAnswers(t *testing.T) {
 	api, stop := startService(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	traffic := newSoakTraffic(1, 2, []*command.Client{api}, t.Logf)
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
+
+	// Make traffic until the first writer has events of all kinds.
+	traffic := newSoakTraffic(1, 2, []*command.Client{api}, t.Logf)
+	w := traffic.writers[0]
 	trafficCtx, stopTraffic := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { traffic.run(trafficCtx, time.Millisecond); close(ended) }()
-	for traffic.writers[0].startedBatches.Load() < 60 && ctx.Err() == nil {
+	defer stopTraffic()
+	trafficEnded := make(chan struct{})
+	go func() {
+		defer close(trafficEnded)
+		traffic.run(trafficCtx, time.Millisecond)
+	}()
+	for w.startedBatches.Load() < 60 && ctx.Err() == nil {
 		if err := traffic.compareAllWithin(ctx, waitLimit); err != nil {
-			t.Error(err)
+			t.Errorf("healthy service: got %v, want that everything is compared", err)
 		}
 	}
 
@@ -42,17 +61,23 @@ func TestSoakFindsLostAndWrongAnswers(t *testing.T) {
 	traffic.publishGate.Lock()
 	stopTraffic()
 	traffic.publishGate.Unlock()
-	<-ended
+	<-trafficEnded
 
-	if lost, wrong, undocumented := traffic.findings(); lost+wrong+undocumented > 0 || traffic.operationCounts["whole realms compared"] == 0 {
-		t.Fatalf("a healthy service: %s", traffic.report())
+	lost, wrong, undocumented := traffic.findings()
+	if lost+wrong+undocumented > 0 {
+		t.Fatalf("healthy service: got %d lost, %d wrong and %d undocumented, want none:\n%s",
+			lost, wrong, undocumented, strings.Join(traffic.examples, "\n"))
+	}
+	if traffic.operationCounts["whole realms compared"] == 0 {
+		t.Fatalf("healthy service: got no writer that compared everything, want at least one:\n%s", traffic.report())
 	}
 	t.Log(traffic.report())
 
-	w := traffic.writers[0]
 	for _, tt := range []struct {
-		name     string
-		change   func(*expectedState)
+		name   string
+		change func(*expectedState)
+		// wantLost says that an event must count as lost. Otherwise answers must count as wrong,
+		// and no event as lost.
 		wantLost bool
 	}{
 		{"a follow that the service never got", func(s *expectedState) { s.apply(userFollowed(w.user(0), "nobody")) }, true},
@@ -65,41 +90,39 @@ func TestSoakFindsLostAndWrongAnswers(t *testing.T) {
 		{"a serve that the service never got", func(s *expectedState) {
 			s.apply(&skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: w.user(0), ItemIds: []string{"x"}}}})
 		}, true},
-		{"a follow that is not expected", func(s *expectedState) {
-			for pair := range s.followedAt {
-				delete(s.followedAt, pair)
-				break
-			}
-		}, false},
+		{"a follow that is not expected", func(s *expectedState) { deleteAnyKey(s.followedAt) }, false},
 		{"follows that are expected in another order", func(s *expectedState) {
 			for pair, at := range s.followedAt {
 				s.followedAt[pair] = -at
 			}
 		}, false},
-		{"a like that is not expected", func(s *expectedState) {
-			for pair := range s.likes {
-				delete(s.likes, pair)
-				break
-			}
-		}, false},
+		{"a like that is not expected", func(s *expectedState) { deleteAnyKey(s.likes) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			// A writer of the same name asks about the same users. The copy of what is expected
+			// must agree with the service, or the case would prove nothing.
 			traffic := newSoakTraffic(1, 1, []*command.Client{api}, func(string, ...any) {})
 			compared := traffic.writers[0]
 			compared.lastPosition = w.lastPosition
 			compared.expected = w.expected.clone()
 			compared.compareAll(ctx)
-			if lost, wrong, _ := traffic.findings(); lost+wrong > 0 {
-				t.Fatalf("a copy of what is expected differs from the answers: %s", strings.Join(traffic.examples, "\n"))
+			if lost, wrong, undocumented := traffic.findings(); lost+wrong+undocumented > 0 {
+				t.Fatalf("copy of what is expected: got %d lost, %d wrong and %d undocumented, want none:\n%s",
+					lost, wrong, undocumented, strings.Join(traffic.examples, "\n"))
 			}
 
 			tt.change(compared.expected)
 			compared.compareAll(ctx)
-			switch lost, wrong, _ := traffic.findings(); {
-			case tt.wantLost && lost == 0:
-				t.Errorf("found %d lost events, expected at least 1: %s", lost, traffic.report())
-			case !tt.wantLost && (lost > 0 || wrong == 0):
-				t.Errorf("found %d lost events and %d wrong answers, expected only wrong answers: %s", lost, wrong, traffic.report())
+			lost, wrong, undocumented := traffic.findings()
+			if undocumented > 0 {
+				t.Errorf("got %d undocumented errors, want none:\n%s", undocumented, strings.Join(traffic.examples, "\n"))
+			}
+			if tt.wantLost && lost == 0 {
+				t.Errorf("got no lost event, want at least 1:\n%s", traffic.report())
+			}
+			if !tt.wantLost && (lost > 0 || wrong == 0) {
+				t.Errorf("got %d lost events and %d wrong answers, want no lost event and at least 1 wrong answer:\n%s",
+					lost, wrong, strings.Join(traffic.examples, "\n"))
 			}
 		})
 	}
