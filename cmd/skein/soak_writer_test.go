@@ -27,7 +27,8 @@ type soakWriter struct {
 	batchCount int
 	// lastPosition is the position of the last acknowledgement.
 	lastPosition string
-	// startedBatches is how many batches were sent at least once.
+	// startedBatches is how many batches were sent at least once. The reader of the writer reads it
+	// in another goroutine.
 	startedBatches atomic.Int64
 	// comparedRound is the last round of the traffic in which the writer has compared everything.
 	comparedRound atomic.Int64
@@ -42,7 +43,11 @@ const (
 
 func newSoakWriter(soak *soakTraffic, seed uint64, n int) *soakWriter {
 	return &soakWriter{
-		soak: soak, name: fmt.Sprint("w", n), seed: seed, random: rand.New(rand.NewPCG(seed, uint64(n)+1)), expected: newExpectedState(),
+		soak:     soak,
+		name:     fmt.Sprint("w", n),
+		seed:     seed,
+		random:   rand.New(rand.NewPCG(seed, uint64(n)+1)),
+		expected: newExpectedState(),
 	}
 }
 
@@ -51,16 +56,25 @@ func (w *soakWriter) item(n int) string { return fmt.Sprintf("%s-item%d", w.name
 
 // batchMarker returns a marker item. The first event of each batch is a play of marker 0, and the
 // last one a play of marker 1. So a state that has only a part of a batch has different counts of
-// the two.
-func (w *soakWriter) batchMarker(n int) string { return fmt.Sprintf("%s-bell%d", w.name, n) }
-func (w *soakWriter) markerUser() string       { return w.name + "-marker-user" }
+// the two. Marker 2 is served and never played.
+func (w *soakWriter) batchMarker(n int) string { return fmt.Sprintf("%s-marker%d", w.name, n) }
+
+// markerUser returns the user who plays the markers.
+func (w *soakWriter) markerUser() string { return w.name + "-marker-user" }
 
 func (w *soakWriter) randomUser() string { return w.user(w.random.IntN(usersPerWriter)) }
 
+// randomUserNumbers returns the numbers of two different users.
+func randomUserNumbers(random *rand.Rand) (a, b int) {
+	a = random.IntN(usersPerWriter)
+	distance := 1 + random.IntN(usersPerWriter-1)
+	return a, (a + distance) % usersPerWriter
+}
+
 // randomUsers returns two different users.
 func (w *soakWriter) randomUsers() (a, b string) {
-	n := w.random.IntN(usersPerWriter)
-	return w.user(n), w.user((n + 1 + w.random.IntN(usersPerWriter-1)) % usersPerWriter)
+	i, j := randomUserNumbers(w.random)
+	return w.user(i), w.user(j)
 }
 
 // randomItem returns an item, more often one with a low number.
@@ -71,26 +85,26 @@ func (w *soakWriter) randomItem() string {
 // randomEvent makes up the next event.
 func (w *soakWriter) randomEvent() *skeinv1.Event {
 	a, b := w.randomUsers()
-	switch n := w.random.IntN(100); {
-	case n < 20:
+	switch percent := w.random.IntN(100); {
+	case percent < 20:
 		return userFollowed(a, b)
-	case n < 28:
+	case percent < 28:
 		return userUnfollowed(a, b)
-	case n < 30:
+	case percent < 30:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b}}}
-	case n < 34:
+	case percent < 34:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}}
-	case n < 36:
+	case percent < 36:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}}
-	case n < 38:
+	case percent < 38:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
-	case n < 60:
+	case percent < 60:
 		return w.pinEvent(a)
-	case n < 72:
+	case percent < 72:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: w.randomItem()}}}
-	case n < 77:
+	case percent < 77:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: w.randomItem()}}}
-	case n < 92:
+	case percent < 92:
 		return played(a, w.randomItem())
 	}
 	return &skeinv1.Event{Kind: &skeinv1.Event_Served{
@@ -101,6 +115,7 @@ func (w *soakWriter) randomEvent() *skeinv1.Event {
 // pinEvent returns an event that creates a pin of a user or, more likely the more pins the user
 // has, deletes one.
 func (w *soakWriter) pinEvent(owner string) *skeinv1.Event {
+	// With pinsPerUser pins, a deletion is as likely as a new pin.
 	pins := w.expected.pins[owner]
 	if w.random.IntN(2*pinsPerUser) < len(pins) {
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{
@@ -113,23 +128,28 @@ func (w *soakWriter) pinEvent(owner string) *skeinv1.Event {
 	}}}
 }
 
-// run publishes and compares answers until the context ends. It compares everything once per round
-// of the traffic, and otherwise a few answers after each batch.
+// run publishes and compares answers until the context ends, or until a batch cannot be
+// acknowledged. It compares everything once per round of the traffic, and otherwise a few answers
+// after each batch.
 func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		// Load the round before the batch. A round that begins later is for the next comparison.
 		round := w.soak.compareRound.Load()
 		if !w.publishBatch(ctx) {
 			return
 		}
+
 		if w.comparedRound.Load() < round {
-			if w.compareAll(ctx); ctx.Err() == nil {
+			w.compareAll(ctx)
+			if ctx.Err() == nil {
 				w.comparedRound.Store(round)
 			}
 		} else {
 			w.compareSome(ctx)
 		}
+
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -144,6 +164,7 @@ func (w *soakWriter) run(ctx context.Context, pace time.Duration) {
 func (w *soakWriter) publishBatch(ctx context.Context) (acknowledged bool) {
 	w.soak.publishGate.RLock()
 	defer w.soak.publishGate.RUnlock()
+	// The context may have ended while the gate was closed.
 	if ctx.Err() != nil {
 		return false
 	}
@@ -155,37 +176,35 @@ func (w *soakWriter) publishBatch(ctx context.Context) (acknowledged bool) {
 		req.Events = append(req.Events, ev)
 		w.expected.apply(ev) // the writer compares nothing before the batch is acknowledged
 	}
-
 	add(played(w.markerUser(), w.batchMarker(0)))
 	for range w.random.IntN(14) {
 		add(w.randomEvent())
 	}
 	add(played(w.markerUser(), w.batchMarker(1)))
 
+	// Count the batch before it is sent. Otherwise the reader could see more batches than that.
 	w.batchCount++
 	w.startedBatches.Add(1)
 
 	began := time.Now()
-	for try := 0; ; try++ {
-		api := w.soak.clients[(w.batchCount+try)%len(w.soak.clients)]
-		call, cancel := context.WithTimeout(ctx, writeTime)
-		res, err := api.Events().Publish(call, connect.NewRequest(req))
+	for attempt := 0; ; attempt++ {
+		// Take another client for each batch and each attempt, because one process may be down.
+		api := w.soak.clients[(w.batchCount+attempt)%len(w.soak.clients)]
+		callCtx, cancel := context.WithTimeout(ctx, writeTime)
+		res, err := api.Events().Publish(callCtx, connect.NewRequest(req))
 		cancel()
-
 		if err == nil {
 			w.lastPosition = res.Msg.GetPosition()
-			w.soak.countOperation("Publish")
-			w.soak.mu.Lock()
-			w.soak.operationCounts["Publish, events"] += len(req.GetEvents())
-			w.soak.mu.Unlock()
-			w.soak.writeGaps.recordAnswer()
+			w.recordPublished(len(req.GetEvents()))
 			return true
 		}
-		if !w.soak.recordError(ctx, "Publish by "+w.name, err) && ctx.Err() == nil {
-			w.soak.reportFinding(isLost, "%s cannot continue: %v", w.name, err)
+
+		again := w.soak.recordError(ctx, "Publish by "+w.name, err)
+		if ctx.Err() != nil {
 			return false
 		}
-		if ctx.Err() != nil {
+		if !again {
+			w.soak.reportFinding(isLost, "%s cannot continue: %v", w.name, err)
 			return false
 		}
 		if time.Since(began) > ackTime {
@@ -194,6 +213,15 @@ func (w *soakWriter) publishBatch(ctx context.Context) (acknowledged bool) {
 		}
 		sleepOrDone(ctx, 50*time.Millisecond)
 	}
+}
+
+// recordPublished counts an acknowledged batch of this many events.
+func (w *soakWriter) recordPublished(events int) {
+	w.soak.countOperation("Publish")
+	w.soak.mu.Lock()
+	w.soak.operationCounts["Publish, events"] += events
+	w.soak.mu.Unlock()
+	w.soak.writeGaps.recordAnswer()
 }
 
 // sleepOrDone waits for a time, or until the context ends.
@@ -209,17 +237,18 @@ func sleepOrDone(ctx context.Context, d time.Duration) {
 // readAnyState reads without a position, as most clients do, while the writer writes. Whatever the
 // state, it must consist of whole batches that were sent.
 func (w *soakWriter) readAnyState(ctx context.Context, pace time.Duration) {
+	// The writer's own generator is not safe for a second goroutine.
 	random := rand.New(rand.NewPCG(w.seed, uint64(len(w.name))))
 	for n := 0; ctx.Err() == nil; n++ {
 		api := w.soak.clients[n%len(w.soak.clients)]
-		call, cancel := context.WithTimeout(ctx, readTime)
-		w.readOnce(call, api, random)
+		callCtx, cancel := context.WithTimeout(ctx, readTime)
+		w.readOnce(callCtx, api, random)
 		cancel()
 		sleepOrDone(ctx, pace)
 	}
 }
 
-// readOnce makes one such read.
+// readOnce makes one random read without a position.
 func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *rand.Rand) {
 	user := w.user(random.IntN(usersPerWriter))
 	var name string
@@ -233,21 +262,10 @@ func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *
 		_, err = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: user, HideSeen: true}))
 	default:
 		name = "BatchGetCounters, any state"
-		var res *connect.Response[skeinv1.BatchGetCountersResponse]
-		res, err = api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
-			Keys: []*skeinv1.CounterKey{itemKey(w.batchMarker(0)), itemKey(w.batchMarker(1)), userKey(w.markerUser())},
-		}))
-		if err == nil {
-			c := res.Msg.GetCounters()
-			first, last, markerPlays := c[0].GetPlayCount(), c[1].GetPlayCount(), c[2].GetPlayCount()
-			isWhole := first == last && markerPlays == first+last
-			if maxBatches := w.startedBatches.Load(); !isWhole && !w.soak.mixesPositions || max(first, last) > maxBatches || markerPlays > 2*maxBatches {
-				w.soak.reportFinding(isWrong, "%s: of %d batches it shows %d beginnings, %d ends, %d of both at %s", w.name, w.startedBatches.Load(),
-					first, last, markerPlays, res.Msg.GetPosition())
-			}
-		}
+		err = w.readMarkers(ctx, api)
 	}
 	if err != nil {
+		// The context of a call that got no answer in time has ended, but its error must count.
 		w.soak.recordError(context.WithoutCancel(ctx), name, err)
 		return
 	}
@@ -255,14 +273,36 @@ func (w *soakWriter) readOnce(ctx context.Context, api *command.Client, random *
 	w.soak.readGaps.recordAnswer()
 }
 
+// readMarkers reads how often the markers were played. Counts that no whole number of the batches
+// so far can have are a finding.
+func (w *soakWriter) readMarkers(ctx context.Context, api *command.Client) error {
+	res, err := api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		Keys: []*skeinv1.CounterKey{itemKey(w.batchMarker(0)), itemKey(w.batchMarker(1)), userKey(w.markerUser())},
+	}))
+	if err != nil {
+		return err
+	}
+	counters := res.Msg.GetCounters()
+	begins := counters[0].GetPlayCount()
+	ends := counters[1].GetPlayCount()
+	markerPlays := counters[2].GetPlayCount()
+
+	// Load the number of batches after the answer, which may have batches that were sent meanwhile.
+	maxBatches := w.startedBatches.Load()
+	isWhole := begins == ends && markerPlays == begins+ends
+	isSent := max(begins, ends) <= maxBatches && markerPlays <= 2*maxBatches
+	if !isSent || !isWhole && !w.soak.mixesPositions {
+		w.soak.reportFinding(isWrong, "%s: got %d begins and %d ends of batches and %d plays of both at %s, want those of at most %d whole batches",
+			w.name, begins, ends, markerPlays, res.Msg.GetPosition(), maxBatches)
+	}
+	return nil
+}
+
 // randomPairs returns 20 pairs of different users.
 func (w *soakWriter) randomPairs(random *rand.Rand) (pairs []*skeinv1.FollowPair) {
 	for range 20 {
-		n := random.IntN(usersPerWriter)
-		pairs = append(pairs, &skeinv1.FollowPair{
-			UserId: w.user(n),
-			Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: w.user((n + 1 + random.IntN(usersPerWriter-1)) % usersPerWriter)},
-		})
+		i, j := randomUserNumbers(random)
+		pairs = append(pairs, userPair(w.user(i), w.user(j)))
 	}
 	return pairs
 }
