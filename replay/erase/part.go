@@ -37,6 +37,12 @@ const flushTimeout = 5 * time.Second
 var ErrMissed = errors.New("erase: a user was erased from the log while this node did not take part: start it again, " +
 	"and it builds its stores anew")
 
+// ErrBeforeErasure means that a generation has not folded the deletion of a user who was erased
+// since. The scrubbed log has that deletion only under the pseudonym, so if the generation
+// continued, it would keep the user's rows.
+var ErrBeforeErasure = errors.New("erase: the generation is from before the deletion of a user who was erased since, " +
+	"and would show the user again: rebuild the projection if the present generation is wrong")
+
 // Objections of a node that cannot take part in an erasure.
 var (
 	errNoArchive    = errors.New("it has no --archive, and could not build its stores from the log that an erasure leaves")
@@ -215,6 +221,21 @@ func (p *Part) Epoch() uint32 {
 func (p *Part) CheckMayCopy(epoch uint32) error {
 	if at := p.Epoch(); at < epoch {
 		return fmt.Errorf("its stores may have what was scrubbed from the log before epoch %d: they are of epoch %d", epoch, at)
+	}
+	return nil
+}
+
+// CheckMayContinue returns [ErrBeforeErasure] if a generation must not continue from a cursor,
+// because the log was scrubbed of a user whose deletion comes after the cursor. The caller has
+// called [Part.ShareBuilds], so that no erasure scrubs the log before the generation serves.
+func (p *Part) CheckMayContinue(ctx context.Context, from events.Cursor) error {
+	// Head updates the epoch of the log. Without it, another process may have erased a user unnoticed.
+	if _, err := p.Log.Head(ctx); err != nil {
+		return err
+	}
+	erased := p.Log.LastErasure()
+	if from.Epoch <= erased.Epoch && from.Seq < erased.Seq {
+		return ErrBeforeErasure
 	}
 	return nil
 }

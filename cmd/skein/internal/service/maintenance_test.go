@@ -44,19 +44,23 @@ func TestRebuildWaitsForFailingVerification(t *testing.T) {
 }
 
 // mustRunService runs a service on a data directory, until the returned function is called or the
-// test ends. It returns when the service is ready.
-func mustRunService(t *testing.T, dir string) (*Service, func()) {
+// test ends. It returns when the service is ready. Each of the functions changes the options.
+func mustRunService(t *testing.T, dir string, change ...func(*Options)) (*Service, func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), Options{
+	o := Options{
 		Log:    eventlog.Config{Dir: filepath.Join(dir, LogDir)},
 		Dir:    dir,
 		Memory: Memory{Cache: 16 << 20, Queries: 1 << 20},
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -224,7 +224,15 @@ func (s *Service) prepareRollback(req *operator.OperationRequest) (operation.Fun
 		}
 	}
 	return s.whileBuildsShared(func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rollback(ctx, projection, req.Generation, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
+		// The previous generation may be from before an erasure that has failed since, or that
+		// another process has performed.
+		subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+			if err := s.erasure.CheckMayContinue(ctx, from); err != nil {
+				return nil, err
+			}
+			return s.subscribeKinds(from, kinds)
+		}
+		return rebuild.Rollback(ctx, projection, req.Generation, subscribe, s.rebuildOptions(ctx, req.Share, p))
 	}), nil
 }
 
