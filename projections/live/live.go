@@ -44,7 +44,8 @@ type Options struct {
 	// may call New at once. Required.
 	New func() projections.Projection
 	// Log and Epoch identify the log that Run folds. Open does not use a generation that was
-	// prepared from another log or another epoch. If Log is zero, Open uses no prepared generation.
+	// prepared from another log or another epoch, nor a previous one of an earlier epoch. If Log is
+	// zero, Open uses no prepared generation, and a previous one of any epoch.
 	Log   events.LogID
 	Epoch uint32
 }

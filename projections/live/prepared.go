@@ -96,8 +96,9 @@ func isFrom(p disk.Prepared, log events.LogID, epoch uint32) bool {
 }
 
 // replaceOutdated makes a generation live that this program can continue, in place of the outdated
-// one: the prepared generation, or else the previous one. It returns the generation that is live
-// afterwards, which is still the outdated one if this program can continue neither of them. After
+// one: the prepared generation, or else the previous one, if the log has begun no new epoch since
+// that served. It returns the generation that is live afterwards, which is still the outdated one if
+// this program can continue neither of them. After
 // an error the outdated store may be open or closed.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	g := *l.generations.Load()
@@ -119,7 +120,7 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.err == nil {
+		if s.err == nil && (number == prepared || l.mayContinueFrom(s.store.Cursor())) {
 			return l.swapWithOutdated(outdated, s)
 		}
 		if err := s.closeStore(); err != nil {
@@ -154,6 +155,14 @@ func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	l.logger().Info("the live generation is outdated, and another one is live instead", "generation", s.number, "previous", outdated.number)
 	l.removeStale(after, false)
 	return s, nil // Open removes the mark of the prepared generation
+}
+
+// mayContinueFrom reports whether a previous generation may continue from a cursor. It may not if the
+// log has begun a new epoch since: the epoch may have begun with the erasure of a user. Then the log
+// no longer has the deletion of that user's id, and the generation would keep the user's rows.
+func (l *Live) mayContinueFrom(c events.Cursor) bool {
+	isLogKnown := l.opts.Log != events.LogID{}
+	return !isLogKnown || c.Seq == 0 || c.Epoch >= l.opts.Epoch
 }
 
 // isUsable reports whether a directory has a complete prepared generation that this program can
@@ -205,8 +214,8 @@ func (l *Live) Replacement() string {
 	if err != nil {
 		return ""
 	}
-	outdated := previous.Outdated()
-	if err := previous.Close(); err != nil || outdated != "" {
+	mayContinue := previous.Outdated() == "" && l.mayContinueFrom(previous.Cursor())
+	if err := previous.Close(); err != nil || !mayContinue {
 		return ""
 	}
 	return fmt.Sprintf("the previous generation, %d", g.Previous)

@@ -129,6 +129,42 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	}
 }
 
+// TestPreviousGenerationOfAnEarlierEpochIsNotUsed checks that a program for which the live generation
+// is outdated does not continue the previous one if the log has begun a new epoch since: the epoch
+// may have begun with the erasure of a user whose deletion the previous generation has not folded.
+func TestPreviousGenerationOfAnEarlierEpochIsNotUsed(t *testing.T) {
+	envs := tally.History(11, 60)
+	fs := vfs.NewMem()
+	l := openLive(t, foldOptions(fs, oldFold))
+	conformance.Fold(t, l.Serving(), envs[:30])
+	closeLive(t, l)
+	prepareNewFold(t, fs, envs[:20], envs[20:40])
+	l = openLive(t, foldOptions(fs, newFold))
+	checkServing(t, l, newFold, 2, 1, envs)
+	closeLive(t, l)
+
+	o := foldOptions(fs, oldFold)
+	o.Epoch++
+	o.ReadOnly = true
+	l = openLive(t, o)
+	if got := l.Replacement(); got != "" {
+		t.Errorf("Replacement in the next epoch: got %q, want none", got)
+	}
+	closeLive(t, l)
+	o.ReadOnly = false
+	l = openLive(t, o)
+	if st := l.Status(); st.State != store.Outdated || st.Generation != 2 {
+		t.Errorf("after a start in the next epoch: got generation %d in state %s, want generation 2 in state %s",
+			st.Generation, st.State, store.Outdated)
+	}
+	closeLive(t, l)
+
+	// The generation stays, and the program that has built the live one continues that.
+	o.New = newFold
+	l = openLive(t, o)
+	checkServing(t, l, newFold, 2, 1, envs)
+}
+
 // TestFailedOpenLeavesNoStoreInUse opens a Live whose generation is outdated while another store has
 // the previous generation open. Open must fail, and a later Open must find all files free.
 func TestFailedOpenLeavesNoStoreInUse(t *testing.T) {
