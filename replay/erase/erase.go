@@ -279,7 +279,9 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 		return r, err
 	}
 
-	// Scrub the archive.
+	// Scrub the archive. Meanwhile, and until the new epoch begins, no node builds generations.
+	stopRenewing := o.Nodes.keepFlushed(ctx, o.Log.Epoch(), r.Deleted.Seq)
+	defer stopRenewing()
 	s := newScrubber(known, o.projections())
 	p.StartPhase(replay.Writing, "bytes", 0)
 	r.Scrubbed, err = o.Archive.Scrub(ctx, s.scrubEvent, s.scrubReject, func(done, total uint64) {
@@ -302,6 +304,7 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 	if err := o.beginEpoch(ctx, s.partitions, &r); err != nil {
 		return r, fmt.Errorf("begin a new epoch: %w", err)
 	}
+	stopRenewing()
 
 	// Rebuild the stores of this process, which may build generations again after that, and wait
 	// until the other nodes have rebuilt theirs.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/events/wait"
@@ -17,6 +18,8 @@ const (
 	// nodeCallTimeout limits a call to a node. It is longer than flushTimeout, so that [Part.Flush]
 	// can answer that it is not done yet, and the node does not count as unreachable.
 	nodeCallTimeout = 2 * flushTimeout
+	// renewInterval is the pause between two calls of [Part.Flush] while the log is scrubbed.
+	renewInterval = holdTime / 4
 )
 
 // ErrNode means that a node cannot take part in an erasure. Nothing has been scrubbed.
@@ -79,6 +82,34 @@ func (n *Nodes) flushAll(ctx context.Context, epoch uint32, seq uint64) error {
 		if err := wait.For(ctx, nodePollInterval); err != nil {
 			return err
 		}
+	}
+}
+
+// keepFlushed calls Flush of every node again and again, after flushAll, until stop is called. So the
+// nodes build no generations meanwhile. If a node cannot be reached for long, it may build some.
+func (n *Nodes) keepFlushed(ctx context.Context, epoch uint32, seq uint64) (stop func()) {
+	if n == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var goroutines sync.WaitGroup
+	goroutines.Go(func() {
+		for wait.For(ctx, renewInterval) == nil {
+			var calls sync.WaitGroup
+			for _, node := range n.List() {
+				calls.Go(func() {
+					callCtx, cancel := context.WithTimeout(ctx, nodeCallTimeout)
+					defer cancel()
+					// The node has flushed the deletion. Whatever it answers, the erasure continues.
+					_, _, _ = n.Flush(callCtx, node.Name, epoch, seq)
+				})
+			}
+			calls.Wait()
+		}
+	})
+	return func() {
+		cancel()
+		goroutines.Wait()
 	}
 }
 

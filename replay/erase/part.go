@@ -31,6 +31,11 @@ const markerName = "erased.json"
 // the process that erases notices soon when the node fails.
 const flushTimeout = 5 * time.Second
 
+// holdTime is for how long nothing may build generations of the stores after a call of
+// [Part.Flush]. It is several times renewInterval, and short enough that a node can soon take over
+// the partitions of a process that was lost while it erased.
+const holdTime = time.Minute
+
 // ErrMissed means that a user was erased while this process did not take part. Its stores may have
 // folded the scrubbed log from a position before the deletion, and then they still have the user's
 // rows. They must be removed and rebuilt.
@@ -76,6 +81,8 @@ type Part struct {
 	// mu guards the fields below.
 	mu     sync.Mutex
 	marker marker
+	// hold is the lock of builds that Flush has taken last.
+	hold buildsHold
 	// lastBuildError is why the last Build failed; nil if it succeeded.
 	lastBuildError error
 }
@@ -186,6 +193,10 @@ func (p *Part) CheckErasures() (due bool, err error) {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The erasure for which Flush has taken the lock of builds has begun the new epoch.
+	if p.hold.epoch < epoch && p.hold.stop() {
+		p.hold.release()
+	}
 	if err := p.checkMissedLocked(); err != nil {
 		return true, err
 	}
@@ -301,9 +312,52 @@ func (p *Part) acquireBuilds(ctx context.Context, n int64) (release func(), err 
 	return func() { p.builds.Release(n) }, nil
 }
 
+// buildsHold is the lock of builds, held for an erasure by another node. The zero value holds
+// nothing.
+type buildsHold struct {
+	// epoch is the epoch that the erasure ends.
+	epoch uint32
+	// timer releases the lock. release does so, too; it must be called only if the timer was
+	// stopped.
+	timer   *time.Timer
+	release func()
+}
+
+// stop keeps the timer from releasing the lock, and reports whether the lock is still held.
+func (h buildsHold) stop() bool { return h.timer != nil && h.timer.Stop() }
+
+// holdBuilds takes the lock of builds, until CheckErasures sees an epoch after this one, and for at
+// most holdTime after the last call: the erasure may fail, or its process may.
+func (p *Part) holdBuilds(ctx context.Context, epoch uint32) error {
+	p.mu.Lock()
+	isHeld := p.hold.stop()
+	if isHeld {
+		p.hold.epoch = epoch
+		p.hold.timer.Reset(holdTime)
+	}
+	p.mu.Unlock()
+	if isHeld {
+		return nil
+	}
+
+	release, err := p.LockBuilds(ctx)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold = buildsHold{epoch, time.AfterFunc(holdTime, release), release}
+	return nil
+}
+
 // Flush makes the stores fold the log up to the sequence seq, a deletion in the present epoch, and
 // flush. done reports that they have. If that takes longer than some seconds, Flush returns false
 // and must be called again. If seq is 0, it only reports whether this process can take part.
+//
+// From then on, nothing builds generations of the stores until the new epoch has begun: a
+// generation could be from before the deletion, or read some events before they are scrubbed and
+// the deletion afterwards. The erasure calls Flush again and again until then, because the lock
+// ends some time after the last call.
 func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, err error) {
 	if p.Archive == nil {
 		return false, errNoArchive
@@ -336,11 +390,9 @@ func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, 
 	// A generation that is being built may have read less of the log, so wait for it.
 	flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	release, err := p.LockBuilds(flushCtx)
-	if err != nil {
+	if err := p.holdBuilds(flushCtx, epoch); err != nil {
 		return false, ctx.Err() // nil if only flushCtx has ended
 	}
-	defer release()
 	if err := flushStores(flushCtx, p.Stores, seq); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = ctx.Err() // the caller will call again

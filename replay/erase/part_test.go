@@ -7,11 +7,15 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
@@ -196,6 +200,96 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	if done, err := b.Clean(t.Context(), r.Epoch); !done || err != nil {
 		t.Errorf("after the erasure, Clean of node b returned %v and %v, expected that it is done", done, err)
 	}
+}
+
+// From the deletion of the users until the new epoch begins, a node builds no generation: it could
+// have read a user's events before they were scrubbed, and the deletion afterwards, when that names
+// only the pseudonym.
+func TestNodeBuildsNothingWhileLogIsScrubbed(t *testing.T) {
+	const user = "somebody-to-be-erased"
+	s := startService(t, t.TempDir())
+	defer func() { s.stop() }()
+	s.joinCluster()
+	b := s.startNode(t.TempDir())
+	defer func() { b.stop() }()
+	s.setOtherNodes(map[string]*otherNode{"b": b})
+	b.waitForRows(s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user}))
+
+	mayBuild := func() bool {
+		ok := b.builds.TryAcquire(1)
+		if ok {
+			b.builds.Release(1)
+		}
+		return ok
+	}
+	var flushed bool
+	flush := s.o.Nodes.Flush
+	s.o.Nodes.Flush = func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
+		done, why, err := flush(ctx, name, epoch, seq)
+		flushed = done && seq > 0
+		return done, why, err
+	}
+	// The erasure archives the rest of the epoch when the archive is scrubbed.
+	logArchiver := s.o.Archiver
+	checks := 0
+	s.o.Archiver = archiverFunc(func(ctx context.Context, seq uint64) error {
+		if flushed && s.o.Log.Epoch() == 1 {
+			checks++
+			if mayBuild() {
+				t.Error("after the scrub, and before the new epoch, the node may build a generation, expected that it may not")
+			}
+		}
+		return logArchiver.ArchiveNow(ctx, seq)
+	})
+	if _, err := Erase(t.Context(), s.o, []string{user}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if checks == 0 {
+		t.Error("the archiver was not called between the scrub and the new epoch, expected that it was")
+	}
+
+	// The node could only build its stores anew because it may build again in the new epoch.
+	release, err := b.LockBuilds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
+// A node that has flushed a deletion may build generations again some time after the process that
+// erases has called it last.
+func TestNodeBuildsAgainAfterLostErasure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &Part{builds: semaphore.NewWeighted(maxBuilds)}
+		began := time.Now()
+		const calls = 3
+		for range calls {
+			if err := p.holdBuilds(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := wait.For(t.Context(), renewInterval); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		release, err := p.ShareBuilds(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if took, want := time.Since(began), (calls-1)*renewInterval+holdTime; took != want {
+			t.Errorf("the node may build after %v, expected %v", took, want)
+		}
+
+		// The next erasure takes the lock again.
+		if err := p.holdBuilds(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if p.builds.TryAcquire(1) {
+			t.Error("in the next erasure, the node may build, expected that it may not")
+		}
+	})
 }
 
 // If a node cannot take part, the user is not deleted, or nothing is scrubbed.
