@@ -262,9 +262,8 @@ func decodeVersionEnd(row []byte) (to uint64, err error) {
 	if len(row) == 0 {
 		return math.MaxUint64, nil
 	}
-	to, n := binary.Uvarint(row)
-	isShortest := n == 1 || n > 1 && row[n-1] != 0
-	if n != len(row) || !isShortest {
+	to, n := projections.Uvarint(row)
+	if n != len(row) {
 		return 0, projections.RowError("end of a version", row)
 	}
 	return to, nil

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 )
 
 // ErrExpired is returned for a page cursor of a session that is older than [SessionLifetime], or
@@ -55,8 +56,8 @@ func parseTrendingCursor(cursor PageCursor) (s session, sortKey []byte, err erro
 	rest := []byte(cursor[1:])
 	var numbers [2]uint64
 	for i := range numbers {
-		v, n := binary.Uvarint(rest)
-		if n <= 0 || n > 1 && rest[n-1] == 0 {
+		v, n := projections.Uvarint(rest)
+		if n <= 0 {
 			return s, nil, ErrPageCursor
 		}
 		numbers[i] = v

@@ -286,8 +286,8 @@ func cutOrders(
 // cutUvarint decodes the varint at the start of a row, and returns the bytes after it. ok is false
 // if there is none, or if it is not in its shortest form.
 func cutUvarint(row []byte) (v uint64, rest []byte, ok bool) {
-	v, size := binary.Uvarint(row)
-	if size <= 0 || size > 1 && row[size-1] == 0 {
+	v, size := projections.Uvarint(row)
+	if size <= 0 {
 		return 0, nil, false
 	}
 	return v, row[size:], true

@@ -51,7 +51,7 @@ func describeBoard(d *projections.Description, row []byte) error {
 }
 
 func describeCount(d *projections.Description, row []byte) error {
-	n, k := binary.Uvarint(row)
+	n, k := projections.Uvarint(row)
 	if k != len(row) || n == 0 {
 		return errRow("count", row)
 	}

@@ -416,7 +416,7 @@ func readCount(r projections.Reader, key []byte) (int64, error) {
 	}
 
 	// The upper bound is far above every real count. It keeps corrupt counts from overflowing.
-	count, size := binary.Uvarint(row)
+	count, size := projections.Uvarint(row)
 	if size != len(row) || count == 0 || count > 1<<62 {
 		return 0, errRow("count", row)
 	}

@@ -27,7 +27,7 @@ func (q *Queries) unreadMarker(f *Feed) (events.Micros, error) {
 // decodeReadMarker decodes the row of a read marker. No row has the time 0, because moveReadMarker
 // writes only later times.
 func decodeReadMarker(row []byte) (events.Micros, error) {
-	read, size := binary.Uvarint(row)
+	read, size := projections.Uvarint(row)
 	if size != len(row) || read == 0 {
 		return 0, errRow("read marker", row)
 	}

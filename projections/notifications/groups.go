@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
@@ -145,7 +146,7 @@ func parseCursor(cursor PageCursor) (s session, err error) {
 	rest := []byte(cursor[1:])
 	var numbers [3]uint64
 	for i := range numbers {
-		n, size := binary.Uvarint(rest)
+		n, size := projections.Uvarint(rest)
 		if size <= 0 {
 			return s, ErrPageCursor
 		}

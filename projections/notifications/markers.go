@@ -79,7 +79,7 @@ func appendGroupMarkers(dst []byte, markers []groupMarker) []byte {
 
 func decodeGroupMarkers(row []byte) (markers []groupMarker, err error) {
 	for rest := row; len(rest) > 0; {
-		length, size := binary.Uvarint(rest)
+		length, size := projections.Uvarint(rest)
 		if size <= 0 || length == 0 || length > events.MaxGroupBytes || len(rest) < size+int(length)+8 {
 			return nil, projections.RowError("markers of groups", row)
 		}

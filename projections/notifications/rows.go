@@ -254,8 +254,8 @@ func appendEntry(dst []byte, kind Kind, seq uint64, item string) []byte {
 
 // splitEntryValue splits a value that appendEntry wrote. The item stays encoded.
 func splitEntryValue(row []byte, kind Kind) (seq uint64, item []byte, err error) {
-	seq, size := binary.Uvarint(row)
-	if size <= 0 || size > 1 && row[size-1] == 0 {
+	seq, size := projections.Uvarint(row)
+	if size <= 0 {
 		return 0, nil, projections.RowError("notification", row)
 	}
 	rest := row[size:]

@@ -148,8 +148,8 @@ func appendRice(dst []byte, values []uint64) []byte {
 // decodeRice appends the values that appendRice wrote. It returns false for bytes that appendRice
 // cannot have written.
 func decodeRice(dst []uint64, row []byte) ([]uint64, bool) {
-	n, used := binary.Uvarint(row)
-	if used <= 0 || n == 0 || n > 8*uint64(len(row)) || used > 1 && n>>(7*(used-1)) == 0 {
+	n, used := projections.Uvarint(row)
+	if used <= 0 || n == 0 || n > 8*uint64(len(row)) {
 		return dst, false
 	}
 	row = row[used:]

@@ -68,8 +68,8 @@ func decodePlan(row []byte) (p plan, err error) {
 			return nil, bad
 		}
 		m := monthPlan{month: month(binary.BigEndian.Uint16(rest))}
-		late, n := binary.Uvarint(rest[2:])
-		if n <= 0 || late > maxTick || n > 1 && late>>(7*(n-1)) == 0 || len(p) > 0 && p[len(p)-1].month >= m.month {
+		late, n := projections.Uvarint(rest[2:])
+		if n <= 0 || late > maxTick || len(p) > 0 && p[len(p)-1].month >= m.month {
 			return nil, bad
 		}
 		m.late = int64(late)

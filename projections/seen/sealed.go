@@ -81,9 +81,9 @@ func decodeBloom(row []byte) (b bloomFilter, err error) {
 	if len(row) < 3 || row[0] != versionBloom || row[1] < minPositions {
 		return b, projections.RowError("filter", row)
 	}
-	n, used := binary.Uvarint(row[2:])
+	n, used := projections.Uvarint(row[2:])
 	b = bloomFilter{k: int(row[1]), n: int(n)}
-	if used <= 0 || n == 0 || n > 8*uint64(len(row)) || used > 1 && n>>(7*(used-1)) == 0 {
+	if used <= 0 || n == 0 || n > 8*uint64(len(row)) {
 		return b, projections.RowError("filter", row)
 	}
 	b.bits = row[2+used:]

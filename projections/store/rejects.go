@@ -62,7 +62,7 @@ func (d *rejectDecoder) fail() {
 }
 
 func (d *rejectDecoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
+	v, n := projections.Uvarint(d.rest)
 	if n <= 0 {
 		d.fail()
 		return 0
@@ -72,7 +72,7 @@ func (d *rejectDecoder) uvarint() uint64 {
 }
 
 func (d *rejectDecoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
+	v, n := projections.Varint(d.rest)
 	if n <= 0 {
 		d.fail()
 		return 0

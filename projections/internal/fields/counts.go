@@ -45,8 +45,8 @@ func ReadCounts(row []byte, counts []int64) error {
 // CutCount reads a varint at the beginning of rest and removes it from rest. A varint that is not
 // in its shortest form or is above 2^62 is an error.
 func CutCount(rest *[]byte) (int64, error) {
-	n, k := binary.Uvarint(*rest)
-	if k <= 0 || n > 1<<62 || k > 1 && (*rest)[k-1] == 0 {
+	n, k := projections.Uvarint(*rest)
+	if k <= 0 || n > 1<<62 {
 		return 0, projections.RowError("count", *rest)
 	}
 	*rest = (*rest)[k:]

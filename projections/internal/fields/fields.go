@@ -2,7 +2,11 @@
 // bytes after their length, and rows of counts (counts.go).
 package fields
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/projections"
+)
 
 // AppendText appends the length of a text, as a varint, and the text.
 func AppendText(dst []byte, s string) []byte {
@@ -20,7 +24,7 @@ type Reader struct {
 
 // Uvarint reads a varint.
 func (r *Reader) Uvarint() uint64 {
-	v, n := binary.Uvarint(r.Rest)
+	v, n := projections.Uvarint(r.Rest)
 	if n <= 0 {
 		r.Bad = true
 		r.Rest = nil

@@ -67,7 +67,7 @@ func decodeCount(row []byte) (int64, error) {
 	if len(row) < 2 || row[0] != versionCount {
 		return 0, projections.RowError("count of hidden items", row)
 	}
-	n, size := binary.Uvarint(row[1:])
+	n, size := projections.Uvarint(row[1:])
 	if size != len(row)-1 || n == 0 || n > math.MaxInt64 {
 		return 0, projections.RowError("count of hidden items", row)
 	}
