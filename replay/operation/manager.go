@@ -241,10 +241,11 @@ func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 // removedText stands in place of a report or an error that [Manager.RemoveTexts] has removed.
 const removedText = "removed, because it may have named a user who was erased since"
 
-// RemoveTexts removes the reports and errors of all operations that have ended, except erasures,
-// whose texts name no user. A report lists rows, and rows name users in many forms, so RemoveTexts
-// does not look for the one who was erased. If the file of an operation cannot be written,
-// RemoveTexts continues with the others, and a later call tries that one again.
+// RemoveTexts removes the reports and errors of all operations that have ended, except reports of
+// erasures, which name no user. Reports list rows, and errors quote the keys of damaged rows. Rows
+// name users in many forms, so RemoveTexts does not look for the one who was erased. If the file of
+// an operation cannot be written, RemoveTexts continues with the others, and a later call tries that
+// one again.
 func (m *Manager) RemoveTexts() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,17 +253,18 @@ func (m *Manager) RemoveTexts() error {
 	var errs []error
 	for _, id := range m.ids {
 		e := m.entries[id]
-		if e.Kind == Erase || !e.State.Ended() {
+		if !e.State.Ended() {
 			continue
 		}
 
 		// The file is written before the entry changes, so that the next call finds an entry whose
 		// file still has the texts.
 		without := e.record
-		for _, text := range []*string{&without.Report, &without.Error} {
-			if *text != "" {
-				*text = removedText
-			}
+		if without.Error != "" {
+			without.Error = removedText
+		}
+		if without.Report != "" && e.Kind != Erase {
+			without.Report = removedText
 		}
 		// There are no texts, or an earlier call has removed them.
 		if without.Report == e.Report && without.Error == e.Error {

@@ -572,6 +572,7 @@ func TestRemovedTextsAreInNoFile(t *testing.T) {
 	differs := runToEnd(Verify, "graph", "the row of "+user+" differs", errors.New(user+" differs"))
 	silent := runToEnd(Verify, "seen", "", nil)
 	erased := runToEnd(Erase, "", "deleted at sequence 7", nil)
+	failed := runToEnd(Erase, "", "graph: generation 2 serves", errors.New("the row of "+user+" cannot be decoded"))
 
 	// A second call, as by another erasure, changes nothing more.
 	for range 2 {
@@ -582,8 +583,8 @@ func TestRemovedTextsAreInNoFile(t *testing.T) {
 	stop()
 
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(files) != 3 {
-		t.Fatalf("got the files %v, %v, expected three", files, err)
+	if err != nil || len(files) != 4 {
+		t.Fatalf("got the files %v, %v, expected four", files, err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -595,11 +596,12 @@ func TestRemovedTextsAreInNoFile(t *testing.T) {
 		}
 	}
 
-	// Only the texts of the operation that named the user have changed.
+	// Only the texts that named the user have changed.
 	differs.Report = removedText
 	differs.Error = removedText
+	failed.Error = removedText
 	restarted := mustOpen(t, dir)
-	for _, want := range []Info{differs, silent, erased} {
+	for _, want := range []Info{differs, silent, erased, failed} {
 		got, err := restarted.Get(want.ID)
 		if err != nil {
 			t.Fatal(err)
