@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/skein-feed/skein/events"
@@ -66,6 +67,29 @@ func (p *Preparation) IsComplete() (bool, error) {
 	return found && prepared.Fingerprint == p.fingerprint() && isFrom(prepared, p.Log, p.Epoch), err
 }
 
+// Begin writes the file that says from which epoch of which log the generation is built. It removes
+// what was prepared from another one. It must be called before anything else is written.
+func (p *Preparation) Begin() error {
+	fs := p.Options.FS
+	dir := p.StoreOptions().Dir
+	begun, found, err := disk.ReadPrepared(fs, dir)
+	if found && err == nil && isFrom(begun, p.Log, p.Epoch) {
+		return nil
+	}
+	if err := p.Remove(); err != nil {
+		return err
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return disk.WritePrepared(fs, dir, p.origin())
+}
+
+// origin returns what the generation is built from.
+func (p *Preparation) origin() disk.Prepared {
+	return disk.Prepared{Fingerprint: p.fingerprint(), Log: hex.EncodeToString(p.Log[:]), Epoch: p.Epoch}
+}
+
 // Complete writes the file that says that the generation is complete. The caller must have closed
 // the store, which syncs its files.
 func (p *Preparation) Complete() error {
@@ -80,9 +104,7 @@ func (p *Preparation) Complete() error {
 			return err
 		}
 	}
-	return disk.WritePrepared(fs, p.Dir(), disk.Prepared{
-		Fingerprint: p.fingerprint(), Log: hex.EncodeToString(p.Log[:]), Epoch: p.Epoch,
-	})
+	return disk.WritePrepared(fs, p.Dir(), p.origin())
 }
 
 // Remove removes the files of the prepared generation, complete or not.
@@ -259,6 +281,37 @@ func (l *Live) preparedOptions() store.Options {
 	o := l.locationOptions()
 	o.Dir = o.FS.PathJoin(l.dir, disk.PreparedDir)
 	return o
+}
+
+// RemoveOutdatedPreparations removes what was prepared, completely or not, from another log or
+// another epoch than the present one: no program uses it any more, and it may have rows of a user who
+// was erased when the present epoch began. dir is the directory of the stores of all projections.
+// Projections that this program does not have are included.
+func RemoveOutdatedPreparations(fs store.FS, dir string, log events.LogID, epoch uint32) error {
+	names, err := fs.List(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, name := range names {
+		prepared := fs.PathJoin(dir, fs.PathBase(name), disk.PreparedDir)
+		if _, statErr := fs.Stat(prepared); statErr != nil {
+			continue // nothing was prepared, or this is a file
+		}
+		// The second file is that of a complete generation.
+		complete := fs.PathJoin(prepared, fs.PathBase(name), "000001")
+		if mayBeFrom(fs, prepared, log, epoch) || mayBeFrom(fs, complete, log, epoch) {
+			continue
+		}
+		err = errors.Join(err, fs.RemoveAll(prepared))
+	}
+	return err
+}
+
+// mayBeFrom reports whether the file in dir says that a generation is prepared from this epoch of
+// this log, or cannot be read: it may be of a later version of the program.
+func mayBeFrom(fs store.FS, dir string, log events.LogID, epoch uint32) bool {
+	p, found, err := disk.ReadPrepared(fs, dir)
+	return err != nil || found && isFrom(p, log, epoch)
 }
 
 // removePrepared removes the prepared generation.

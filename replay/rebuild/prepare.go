@@ -64,6 +64,9 @@ func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Opti
 		},
 	}
 
+	if err := r.preparation.Begin(); err != nil {
+		return "", err
+	}
 	complete, err := r.preparation.IsComplete()
 	if err != nil {
 		r.o.Logger.Warn("what was prepared before cannot be used", "projection", name, "error", err)

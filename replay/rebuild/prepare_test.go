@@ -133,6 +133,21 @@ func TestPreparationThatFailsIsNotUsed(t *testing.T) {
 	}
 	stop()
 
+	// While the epoch is the one from which it was built, a start keeps it: it continues.
+	prepared := filepath.Join(dir, "inbox", "prepared")
+	for epoch, isKept := range map[uint32]bool{w.log.Epoch(): true, w.log.Epoch() + 1: false} {
+		copied := t.TempDir()
+		if err := os.CopyFS(filepath.Join(copied, "inbox", "prepared"), os.DirFS(prepared)); err != nil {
+			t.Fatal(err)
+		}
+		if err := live.RemoveOutdatedPreparations(vfs.Default, copied, w.log.ID(), epoch); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(copied, "inbox", "prepared")); (err == nil) != isKept {
+			t.Errorf("an interrupted preparation at a start in epoch %d: got %v, want that it is kept: %t", epoch, err, isKept)
+		}
+	}
+
 	// Return another epoch each time.
 	target = w.newTarget(dir, nil)
 	epoch := uint32(0)

@@ -61,10 +61,10 @@ type RestoreReport struct {
 }
 
 const (
-	// restoringDir is the directory of the files until the store is complete. It is next to the
+	// RestoringDir is the directory of the files until the store is complete. It is next to the
 	// generations, so that a rename moves the store to its place. A starting service recognizes it
 	// as scratch by the prefix of its name, and removes it.
-	restoringDir = "shadow-restoring"
+	RestoringDir = "shadow-restoring"
 	// firstGeneration is the directory of the generation that is restored.
 	firstGeneration = "000001"
 	// generationsFile says which generation is live.
@@ -103,7 +103,7 @@ func Restore(ctx context.Context, o RestoreOptions) (_ RestoreReport, err error)
 		return RestoreReport{}, err
 	}
 
-	scratch := o.FS.PathJoin(home, restoringDir)
+	scratch := o.FS.PathJoin(home, RestoringDir)
 	if err := o.FS.RemoveAll(scratch); err != nil {
 		return RestoreReport{}, err
 	}

@@ -219,6 +219,18 @@ func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *r
 	return r, err
 }
 
+// RemoveCopies removes the copies of stores that a snapshot has left that failed or was killed. It
+// waits while a snapshot is taken.
+func (s *Scheduler) RemoveCopies(ctx context.Context) error {
+	return RetryWhileBusy(ctx, func() error {
+		if !s.takeMu.TryLock() {
+			return fmt.Errorf("%w in this process", ErrBusy)
+		}
+		defer s.takeMu.Unlock()
+		return s.opts.FS.RemoveAll(s.opts.Scratch)
+	})
+}
+
 // selectStores returns the stores of the named projections, each once; no names mean all.
 func (s *Scheduler) selectStores(of []string) ([]Store, error) {
 	all := s.opts.Stores()

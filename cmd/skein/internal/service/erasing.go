@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/placement"
@@ -20,6 +22,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
+	"github.com/skein-feed/skein/replay/snapshot"
 )
 
 // removeStoresOfMissedErasure removes the stores of this node if a user was erased while the node
@@ -52,6 +55,19 @@ func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	}
 	s.logger.Warn("a user was erased while this node was not running: its stores are removed and will be rebuilt", "dir", s.dir)
 	return erase.RemoveStores(s.dir, StoresDir)
+}
+
+// removeLeftovers removes what killed preparations and snapshots have left, because it may have rows
+// of a user who was erased since. It only logs errors: the next erasure removes what is left, or
+// fails.
+func (s *Service) removeLeftovers() {
+	err := errors.Join(
+		os.RemoveAll(s.snapshotScratch()),
+		live.RemoveOutdatedPreparations(vfs.Default, filepath.Join(s.dir, StoresDir), s.log.ID(), s.log.Epoch()),
+	)
+	if err != nil {
+		s.logger.Warn("what killed preparations and snapshots have left cannot be removed", "error", err)
+	}
 }
 
 // rebuildAfterErasure rebuilds the stores of this node after a user was erased from the log. It
@@ -98,15 +114,17 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 	// snapshot, so that the node has one.
 	if len(lines) > 0 && s.snapshots != nil {
 		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {
-			lines = append(lines, "no snapshot of the new stores was taken: "+err.Error())
+			// The report stays after later erasures, so it must not have an error, which may name users.
+			s.logger.Error("no snapshot of the new stores was taken", "error", err)
+			lines = append(lines, "no snapshot of the new stores was taken; the log of the service says why")
 		}
 	}
 	// Reports and errors of earlier operations may name the user.
 	return strings.Join(lines, "\n"), s.Operations.RemoveTexts()
 }
 
-// removeTemporaryStores removes what verifications and snapshots have made of the log before it was
-// scrubbed. It is called during an erasure, which excludes all other operations, so no requested
+// removeTemporaryStores removes what verifications, snapshots and restores of snapshots have made of
+// the log before it was scrubbed. It is called during an erasure, which excludes all other operations, so no requested
 // verification runs.
 func (s *Service) removeTemporaryStores(ctx context.Context) error {
 	var errs []error
@@ -114,13 +132,15 @@ func (s *Service) removeTemporaryStores(ctx context.Context) error {
 		errs = append(errs, s.Auditor.EndVerification(ctx))
 	}
 	for _, projection := range s.Stores {
-		dir := filepath.Join(s.dir, StoresDir, projection.Name(), verifyDirName)
-		errs = append(errs, os.RemoveAll(dir), os.RemoveAll(dir+".parts"))
+		home := filepath.Join(s.dir, StoresDir, projection.Name())
+		for _, name := range []string{verifyDirName, verifyDirName + ".parts", snapshot.RestoringDir} {
+			errs = append(errs, os.RemoveAll(filepath.Join(home, name)))
+		}
 	}
-	// With snapshots, the one that is taken at the end of the erasure removes the copies of an
-	// earlier one.
 	if s.snapshots == nil {
 		errs = append(errs, os.RemoveAll(s.snapshotScratch()))
+	} else {
+		errs = append(errs, s.snapshots.RemoveCopies(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -2,15 +2,23 @@ package service
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/operator"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
@@ -97,3 +105,89 @@ func TestRollbackShowsNoErasedUser(t *testing.T) {
 		t.Errorf("after the erasure, %v contain the id, expected no file", found)
 	}
 }
+
+// TestStartAndErasureRemoveTemporaryStores: what a killed preparation, a killed snapshot or a killed
+// restore has left may have rows of a user who was erased since. A start removes it, and an erasure
+// does so, too, because the removal may have failed. A preparation from the present epoch of the log
+// stays: it continues.
+func TestStartAndErasureRemoveTemporaryStores(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	snapshots, err := bucket.NewDir(filepath.Join(dir, "snapshots"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop := mustRunService(t, dir)
+	stop()
+
+	prepare := func(name string, epoch uint32) {
+		t.Helper()
+		p := live.Preparation{
+			Options: store.Options{FS: vfs.Default, Dir: filepath.Join(dir, StoresDir), Projection: inbox.New(inbox.DefaultSettings())},
+			Log:     s.log.ID(), Epoch: epoch,
+		}
+		if name != "inbox" {
+			p.Options.Projection = renamed{p.Options.Projection, name}
+		}
+		if err := p.Begin(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const present, earlier = 1, 0
+	prepare("inbox", present)
+	prepare("of-the-next-version", earlier)
+	leftovers := []string{
+		"shadow-snapshots/inbox/000007.sst",
+		"graph/shadow-restoring/graph/000001/000007.sst",
+	}
+	prepared := []string{
+		"graph/prepared/graph/000001.parts/events",
+		"of-the-next-version/prepared/of-the-next-version/000001.parts/saved",
+	}
+	stays := "inbox/prepared/inbox/000001.parts/events"
+	write := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			name = filepath.Join(dir, StoresDir, filepath.FromSlash(name))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, []byte("left"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, StoresDir, filepath.FromSlash(name)))
+		return err == nil
+	}
+
+	write(leftovers...)
+	write(prepared...)
+	write(stays)
+	s, _ = mustRunService(t, dir, func(o *Options) { o.Maintenance.Snapshots = snapshots })
+	for _, name := range slices.Concat(leftovers, prepared) {
+		if exists(name) {
+			t.Errorf("after a start, %s is there, expected that it is removed", name)
+		}
+	}
+	if !exists(stays) {
+		t.Errorf("after a start, %s is not there, expected that it stays", stays)
+	}
+
+	write(leftovers...)
+	if err := s.removeTemporaryStores(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range leftovers {
+		if exists(name) {
+			t.Errorf("after an erasure, %s is there, expected that it is removed", name)
+		}
+	}
+}
+
+// renamed is a projection that only a later version of the program has.
+type renamed struct {
+	projections.Projection
+
+	name string
+}
+
+func (r renamed) Name() string { return r.name }

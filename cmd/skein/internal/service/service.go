@@ -216,6 +216,7 @@ func (s *Service) openStores(o *Options, registry prometheus.Registerer) error {
 	if err := s.removeStoresOfMissedErasure(o.Node); err != nil {
 		return err
 	}
+	s.removeLeftovers()
 
 	s.blockCache = store.NewCache(o.Memory.Cache)
 	// Only stores that serve need a cache for queries, so the settings of the service, which
