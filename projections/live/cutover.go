@@ -367,7 +367,7 @@ func (l *Live) startNextFold(next *store.Store) *storeFold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.foldedNext = next
-	if l.currentRun == nil {
+	if l.currentRun == nil || l.currentRun.isEnding {
 		return nil
 	}
 	return l.currentRun.startFold(next)

@@ -80,7 +80,8 @@ type Live struct {
 
 	// mu guards the following fields.
 	mu sync.Mutex
-	// currentRun is the running call of Run, or nil.
+	// currentRun is the running call of Run, or nil. It is set until all folds of the call have
+	// ended, so that no two folds work on one store.
 	currentRun *foldRun
 	// foldedNext is the next generation during a cut-over. Run folds the log into that generation,
 	// too, even if Run begins during the cut-over.
@@ -626,13 +627,15 @@ func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 		return err
 	}
 
-	// Clear currentRun first, so that a cut-over starts no other fold while Run waits for the folds
-	// to end.
+	// From isEnding on, a cut-over starts no other fold, while Run waits for the folds to end.
 	<-ctx.Done()
+	l.mu.Lock()
+	r.isEnding = true
+	l.mu.Unlock()
+	r.goroutines.Wait()
 	l.mu.Lock()
 	l.currentRun = nil
 	l.mu.Unlock()
-	r.goroutines.Wait()
 
 	s := l.serving.Load()
 	if s.err != nil {
@@ -684,6 +687,8 @@ type foldRun struct {
 	ctx        context.Context //nolint:containedctx // the context of the call
 	subscribe  store.SubscribeFunc
 	goroutines sync.WaitGroup
+	// isEnding is set when no other fold may start. Live.mu guards it.
+	isEnding bool
 	// folds has the fold of each generation for which startFold was called and stopFold was not.
 	// Live.mu guards the map.
 	folds map[*store.Store]*storeFold

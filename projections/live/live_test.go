@@ -641,3 +641,69 @@ func TestCallsOnNextGeneration(t *testing.T) {
 	checkGenerations(t, l, 2, 1)
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "built after a failed one")
 }
+
+// blockedSubscription is a subscription whose Next blocks until its context has ended and release is
+// closed.
+type blockedSubscription struct{ release chan struct{} }
+
+func (s blockedSubscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
+	<-s.release
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (blockedSubscription) Head() uint64 { return 1 }
+func (blockedSubscription) Close()       {}
+
+// TestRunIsRefusedUntilTheLastOneHasReturned checks that Run fails while the folds of a Run whose
+// context has ended are still ending. Otherwise two folds would work on one store.
+func TestRunIsRefusedUntilTheLastOneHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLive(t, liveOptions(vfs.NewMem()))
+		blocked := blockedSubscription{make(chan struct{})}
+		run := func(ctx context.Context) <-chan error {
+			ended := make(chan error, 1)
+			go func() {
+				ended <- l.Run(ctx, func(events.Cursor) (store.Subscription, error) { return blocked, nil })
+			}()
+			synctest.Wait()
+			return ended
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		first := run(ctx)
+		cancel()
+		synctest.Wait()
+
+		ctx, cancel = context.WithCancel(t.Context())
+		second := run(ctx)
+		select {
+		case err := <-second:
+			if err == nil {
+				t.Error("Run while the folds of another one are ending: got no error, want one")
+			}
+		default:
+			t.Error("Run while the folds of another one are ending: it runs, want that it fails")
+		}
+
+		// When the folds have ended, Run is possible.
+		close(blocked.release)
+		cancel()
+		if err := <-first; err != nil {
+			t.Errorf("the first Run: got error %v, want none", err)
+		}
+		synctest.Wait()
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+		third := run(ctx)
+		select {
+		case err := <-third:
+			t.Errorf("Run after another one has returned: got error %v, want that it runs", err)
+		default:
+		}
+		cancel()
+		if err := <-third; err != nil {
+			t.Errorf("the last Run: got error %v, want none", err)
+		}
+	})
+}
