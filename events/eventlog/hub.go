@@ -134,15 +134,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer h.log.unregisterCloser(h)
 
 	for ctx.Err() == nil {
-		readCtx, r := h.openRingReader(ctx)
-		if r == nil {
-			_ = h.waitForDemand(ctx)
-			continue
-		}
-
-		err := h.fillRing(readCtx, r)
-		r.close()
-		if isTerminal(err) && h.handleTerminalError(readCtx, err) {
+		if failed, err := h.readRing(ctx); failed {
 			return err
 		}
 	}
@@ -150,22 +142,38 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// openRingReader returns a reader at the end of the ring, and a context for it that ends when the
-// ring is moved. The reader is nil while the ring has no position.
-func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
+// readRing reads at the end of the ring until the ring is moved, reading fails or ctx ends. failed
+// reports whether the hub has failed with the error. While the ring has no position, readRing waits
+// until a subscriber comes.
+func (h *Hub) readRing(ctx context.Context) (failed bool, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r := h.openRingReader(stop)
+	if r == nil {
+		return false, h.waitForDemand(ctx)
+	}
+
+	err = h.fillRing(ctx, r)
+	r.close()
+	return isTerminal(err) && h.handleTerminalError(ctx, err), err
+}
+
+// openRingReader returns a reader at the end of the ring. stop is called when the ring is moved. The
+// reader is nil while the ring has no position.
+func (h *Hub) openRingReader(stop context.CancelFunc) *reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.hasPosition {
-		return ctx, nil
+		return nil
 	}
 
-	ctx, h.stopRingReader = context.WithCancel(ctx)
+	h.stopRingReader = stop
 	r := h.nextRingReader
 	h.nextRingReader = nil
 	if r == nil {
 		r = newReader(h.log, h.ring.end())
 	}
-	return ctx, r
+	return r
 }
 
 // resetRing empties the ring and moves it to a cursor. r is a reader at that cursor, or nil.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -601,7 +602,9 @@ func TestErrorOfOldPositionDoesNotReachNewSubscriber(t *testing.T) {
 	bad := mustSubscribe(t, h, cursor)
 
 	// These are the steps of Run, up to the handling of the error.
-	readCtx, r := h.openRingReader(testContext(t))
+	readCtx, stopReading := context.WithCancel(testContext(t))
+	defer stopReading()
+	r := h.openRingReader(stopReading)
 	err := h.fillRing(readCtx, r)
 	r.close()
 	if !isTerminal(err) {
@@ -700,6 +703,46 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 		if info.State.Consumers == 0 {
 			break
 		}
+	}
+}
+
+// countingContext counts the contexts that were derived from it and were not canceled yet.
+type countingContext struct {
+	context.Context //nolint:containedctx // it is a context itself
+
+	derived *atomic.Int64
+}
+
+// AfterFunc is how package context links a derived context to a context of another package.
+func (c countingContext) AfterFunc(func()) (stop func() bool) {
+	c.derived.Add(1)
+	return sync.OnceValue(func() bool {
+		c.derived.Add(-1)
+		return true
+	})
+}
+
+// Value hides the embedded context, to which package context would link a derived one directly.
+func (countingContext) Value(any) any { return nil }
+
+// TestFailedReadOfRingLeavesNoContext checks that a read of the ring that fails, but does not end
+// the hub, releases its context. Otherwise each failure would leave one until the hub ends.
+func TestFailedReadOfRingLeavesNoContext(t *testing.T) {
+	l, _ := openFilledLog(t, 3, 1)
+	h := NewHub(l, HubOptions{})
+	defer h.Close()
+	from := readWholeLog(t, l)[1].Cursor
+	from.LastTime++ // the log has another envelope there
+	s := mustSubscribe(t, h, from)
+	ctx := countingContext{testContext(t), new(atomic.Int64)}
+	if failed, err := h.readRing(ctx); failed || err == nil {
+		t.Errorf("read at a wrong cursor: got error %v that ends the hub: %t, want one that does not", err, failed)
+	}
+	if _, err := s.Next(testContext(t), 1); err == nil {
+		t.Error("the subscriber with the wrong cursor: got no error, want one")
+	}
+	if got := ctx.derived.Load(); got != 0 {
+		t.Errorf("contexts that are left after the read: got %d, want 0", got)
 	}
 }
 
