@@ -193,7 +193,10 @@ func (l *Log) pauseForWork(ctx context.Context) (context.Context, context.Cancel
 	pause, err := l.pauseStream(workCtx, deadline)
 	if err != nil {
 		cancel()
-		return nil, nil, pause, err
+		// The answer may be all that was lost. Without this, publishers would wait until the deadline.
+		resumeCtx, cancelResume := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
+		defer cancelResume()
+		return nil, nil, pause, errors.Join(err, l.unpauseStream(resumeCtx, pause))
 	}
 	return workCtx, cancel, pause, nil
 }
@@ -335,7 +338,8 @@ func (l *Log) purgeStream(ctx context.Context, pause streamPause, head uint64) e
 		return err
 	}
 	if !pause.holds(&stream.CachedInfo().Config) {
-		return fmt.Errorf("eventlog: another process has resumed the log before its messages up to sequence %d were destroyed", head)
+		return fmt.Errorf("eventlog: another process has resumed the log before its messages up to sequence %d were destroyed: "+
+			"erase again", head)
 	}
 	err = l.requestWithRetries(ctx, func(ctx context.Context) error {
 		return wrapUnavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))

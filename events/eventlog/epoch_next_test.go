@@ -170,6 +170,46 @@ func TestOldEpochIsNotPurgedAfterPause(t *testing.T) {
 	}
 }
 
+// TestPauseWithoutAnswerIsUndone loses the answer to the request that pauses the log, and lets no
+// further attempt be made. The epoch is not begun, and the log accepts envelopes at once: nobody else
+// resumes it before the end of the pause.
+func TestPauseWithoutAnswerIsUndone(t *testing.T) {
+	checkLeaks(t)
+	ns := startTestServer(t, server.Options{})
+	p := newProxy(t, ns)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	p.watchChunks(nil, func(chunk []byte) bool {
+		isAnswer := bytes.Contains(chunk, []byte("stream_update_response"))
+		if isAnswer && ctx.Err() == nil {
+			cancel()
+			return true
+		}
+		return false
+	})
+
+	other := mustOpenLog(t, Config{URL: ns.ClientURL()})
+	l := mustOpenLog(t, Config{URL: p.url(), Logger: slog.New(slog.DiscardHandler)})
+	l.SetArchive(&memoryArchive{})
+	_, err := l.NextEpoch(ctx, 0, nil, func(context.Context, uint64) (events.Cursor, error) {
+		t.Error("the log was sealed, want that it was not paused")
+		return events.Cursor{}, nil
+	})
+	if !errors.Is(err, ErrEpochNotBegun) {
+		t.Errorf("NextEpoch: got error %v, want %v", err, ErrEpochNotBegun)
+	}
+	if ctx.Err() == nil {
+		t.Error("no answer was lost, want that of the request that pauses the log")
+	}
+	info, err := other.fetchStreamInfo(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if isPaused(&info.Config) {
+		t.Errorf("subjects of the stream after NextEpoch has returned: got %v, want %s", info.Config.Subjects, Subject)
+	}
+}
+
 // TestNextEpochKeepsTimeForPurge checks that sealing must end so early that the messages of the old
 // epoch can be purged before another process may resume the log.
 func TestNextEpochKeepsTimeForPurge(t *testing.T) {
