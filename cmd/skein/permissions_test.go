@@ -359,7 +359,7 @@ func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
 	if err := n.adminJetStream.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
-	checkRun(t, exitOK, "epoch 3", "", "replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
+	checkRun(t, exitOK, "epoch 4", "", "replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
 		"--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
 }
 

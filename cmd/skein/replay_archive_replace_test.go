@@ -116,7 +116,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	checkRun(t, 2, "", "--replace-stream needs --nats", append(restore[:5:5], "--replace-stream")...)
 
 	out := checkRun(t, 0, "gave 2 envelopes with 2 events", "then the stream is deleted", append(restore, "--replace-stream")...)
-	if !strings.Contains(out, "continues in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
+	if !strings.Contains(out, "continues in epoch 3 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
 		t.Error(out)
 	}
 	checkRun(t, 0, "", "nothing of the log", append(restore, "--replace-stream")...)
@@ -131,7 +131,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
-	checkRun(t, 0, "epoch 3", "", restore...)
+	checkRun(t, 0, "epoch 5", "", restore...)
 }
 
 // TestArchiveRestoreNeedsAnswers demands that a stream is not replaced if the server does not

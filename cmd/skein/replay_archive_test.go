@@ -228,7 +228,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	}
 
 	out := checkRun(t, exitOK, "graph is at sequence 3 and must be built again", "is damaged", restore...)
-	const continued = "continues in epoch 2 after sequence 2 "
+	const continued = "continues in epoch 3 after sequence 2 "
 	if !strings.Contains(out, continued) {
 		t.Errorf("restore of a damaged log: the output does not contain %q:\n%s", continued, out)
 	}
@@ -248,7 +248,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	out = checkRun(t, exitOK, `"epoch":3`, "", append(restore, "--json")...)
+	out = checkRun(t, exitOK, `"epoch":5`, "", append(restore, "--json")...)
 	var report replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestArchiveRestoreRecoversLog(t *testing.T) {
 	mustFindMovedLogs(t, dir, 1)
 
 	// Restore a log that is not damaged, then some that cannot be restored.
-	checkRun(t, exitOK, "epoch 4", "", append(restore, "--force")...)
+	checkRun(t, exitOK, "epoch 7", "", append(restore, "--force")...)
 	mustFindMovedLogs(t, dir, 2)
 	checkRun(t, exitFailed, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
 	checkRun(t, exitUsage, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
@@ -292,7 +292,7 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRun(t, exitFailed, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
-	checkRun(t, exitOK, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
+	checkRun(t, exitOK, "continues in epoch 3 after sequence 3 ", "moved it", restore...)
 }
 
 // TestArchiveRestoreContinuesAfterInterruption interrupts the command after it has moved the log

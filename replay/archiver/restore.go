@@ -134,8 +134,10 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	}
 
 	// The archive begins the epoch before the stream is made. A crash between the two only leaves
-	// out the number of an epoch, and never makes two streams of one epoch.
-	if err := a.BeginEpoch(ctx, a.Epoch()+1, a.End()); err != nil {
+	// out the number of an epoch, and never makes two streams of one epoch. The next number is left
+	// out: a stream that is lost may have had it, because an erasure begins its epoch in the stream
+	// before the archive begins it.
+	if err := a.BeginEpoch(ctx, a.Epoch()+2, a.End()); err != nil {
 		return r, err
 	}
 	r.Epoch = a.Epoch()

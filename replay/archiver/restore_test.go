@@ -198,8 +198,8 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 		}
 
 		r := mustRestore(t, o)
-		if r.Archived != end || r.Epoch != 2 {
-			t.Errorf("from the undamaged archive: got %+v, expected epoch 2 after %+v", r, end)
+		if r.Archived != end || r.Epoch != 3 {
+			t.Errorf("from the undamaged archive: got %+v, expected epoch 3 after %+v", r, end)
 		}
 		if !askedForSpace {
 			t.Error("from the undamaged archive: FreeSpace was not called, expected a call")
@@ -223,8 +223,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		r := mustRestore(t, w.restoreOptions(map[string]events.Cursor{
 			"at": cursors[13], "below": cursors[5], "beyond": cursors[14], "new": {},
 		}))
-		if r.Epoch != 2 || r.Head.Seq != 13 || r.Archived.Seq != 13 || r.Salvaged != nil || len(r.Stores) != 4 {
-			t.Fatalf("got %+v, expected epoch 2 with 4 stores, and the log restored from the archive alone up to sequence 13", r)
+		if r.Epoch != 3 || r.Head.Seq != 13 || r.Archived.Seq != 13 || r.Salvaged != nil || len(r.Stores) != 4 {
+			t.Fatalf("got %+v, expected epoch 3 with 4 stores, and the log restored from the archive alone up to sequence 13", r)
 		}
 
 		// Only the store that has folded the lost envelope 14 must be rebuilt.
@@ -266,8 +266,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		// Event ids that were archived are known for the horizon. Those that were lost count as
 		// never published.
 		letTimePass(10 * time.Minute)
-		if p := w.publishFollow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
-			t.Errorf("got %+v, expected sequence 14 in epoch 2", p)
+		if p := w.publishFollow("x", "once"); p.Epoch != 3 || p.Seq != 14 {
+			t.Errorf("got %+v, expected sequence 14 in epoch 3", p)
 		}
 		w.publishFollow("y", "twice")
 		letTimePass(16 * time.Minute)
@@ -282,8 +282,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 
 		// Lose the log again.
 		w.archiveUpTo(15)
-		cursorsOfEpoch2 := w.cursors(16)
-		eventsOfEpoch2 := w.readEvents(16)
+		cursorsOfEpoch3 := w.cursors(16)
+		eventsOfEpoch3 := w.readEvents(16)
 		w.stop()
 		w.deleteLog()
 
@@ -291,8 +291,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		r = mustRestore(t, w.restoreOptions(map[string]events.Cursor{
 			"archived in epoch 1": cursors[13],
 			"lost in epoch 1":     cursors[14],
-			"archived in epoch 2": cursorsOfEpoch2[15],
-			"lost in epoch 2":     cursorsOfEpoch2[16],
+			"archived in epoch 3": cursorsOfEpoch3[15],
+			"lost in epoch 3":     cursorsOfEpoch3[16],
 		}))
 		for _, outcome := range r.Stores {
 			wantContinue := strings.HasPrefix(outcome.Name, "archived")
@@ -303,15 +303,15 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 
 		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
-		predecessors := []eventlog.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 2, Last: 15}}
-		if w.log.Epoch() != 3 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
-			t.Errorf("got epoch %d after %+v, expected 3 after %+v", w.log.Epoch(), w.log.Predecessors(), predecessors)
+		predecessors := []eventlog.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 3, Last: 15}}
+		if w.log.Epoch() != 5 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
+			t.Errorf("got epoch %d after %+v, expected 5 after %+v", w.log.Epoch(), w.log.Predecessors(), predecessors)
 		}
-		if diff := cmp.Diff(eventsOfEpoch2[:15], w.readEvents(15)); diff != "" {
+		if diff := cmp.Diff(eventsOfEpoch3[:15], w.readEvents(15)); diff != "" {
 			t.Errorf("the second time, the restored log differs from the lost log (-lost +restored):\n%s", diff)
 		}
-		if p := w.publishFollow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
-			t.Errorf("the second time: got %+v, expected sequence 16 in epoch 3", p)
+		if p := w.publishFollow("y", "twice"); p.Epoch != 5 || p.Seq != 16 {
+			t.Errorf("the second time: got %+v, expected sequence 16 in epoch 5", p)
 		}
 		checkTimesRise(t, w.readEvents(16))
 		_, stop := w.startArchiver(Options{})
@@ -696,8 +696,8 @@ func TestRestoreContinuesEpochOfErasure(t *testing.T) {
 
 		o.Damaged = w.moveLogAway()
 		r := mustRestore(t, o)
-		if s := r.Salvaged; s == nil || s.Envelopes != 2 || len(s.Lost) > 0 || r.Epoch != 3 || r.Head.Seq != 6 {
-			t.Errorf("restore: got %+v, expected 2 salvaged envelopes, and epoch 3 after sequence 6", r)
+		if s := r.Salvaged; s == nil || s.Envelopes != 2 || len(s.Lost) > 0 || r.Epoch != 4 || r.Head.Seq != 6 {
+			t.Errorf("restore: got %+v, expected 2 salvaged envelopes, and epoch 4 after sequence 6", r)
 		}
 		if s := r.Stores[0]; s.RebuildReason != nil || len(s.LostSequences) > 0 {
 			t.Errorf("restore: got the store %+v, expected that it continues and has lost nothing", s)
@@ -717,6 +717,40 @@ func TestRestoreContinuesEpochOfErasure(t *testing.T) {
 	}
 }
 
+// TestRestoreReusesNoEpochOfLostErasure restores a log whose stream is lost after an erasure has begun
+// a new epoch in it, and before the archive began that. The lost stream had envelopes in that epoch,
+// so the restored log must be in another one: it has other envelopes with their sequences.
+func TestRestoreReusesNoEpochOfLostErasure(t *testing.T) {
+	w := openLog(t, t.TempDir(), nil)
+	w.publish(4, 0)
+	w.archiveUpTo(4)
+	_, err := w.log.NextEpoch(t.Context(), 4, nil, func(context.Context, uint64) (events.Cursor, error) {
+		return w.archive.End(), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.publish(2, 0)
+	lost := w.cursors(6)[6]
+	w.stop()
+	w.deleteLog()
+
+	r := mustRestore(t, w.restoreOptions(map[string]events.Cursor{"graph": lost}))
+	if r.Epoch == lost.Epoch || r.Head.Seq != 4 {
+		t.Errorf("restore: got epoch %d after sequence %d, expected another epoch than %d after sequence 4", r.Epoch, r.Head.Seq, lost.Epoch)
+	}
+	if got := r.Stores[0].RebuildReason; !errors.Is(got, events.ErrOtherEpoch) {
+		t.Errorf("restore: got the rebuild reason %v for a store of the lost epoch, expected %v", got, events.ErrOtherEpoch)
+	}
+
+	restored := openLog(t, w.dir, nil)
+	defer restored.stop()
+	restored.publish(2, 0)
+	if err := restored.log.CheckPosition(t.Context(), lost.Position()); !errors.Is(err, events.ErrOtherEpoch) {
+		t.Errorf("position of the lost epoch: got %v, expected %v", err, events.ErrOtherEpoch)
+	}
+}
+
 // repeatRestore restores a log again, after a restore that was interrupted after some operations.
 // It checks that the log continues in an epoch of its own, and that the stream is salvaged unless
 // the first restore had begun an epoch already.
@@ -730,8 +764,8 @@ func repeatRestore(t *testing.T, o RestoreOptions, operations int) {
 	wantSuperseded := epoch > 1
 
 	r := mustRestore(t, o)
-	if r.Epoch != epoch+1 {
-		t.Errorf("interrupted after %d operations: got epoch %d, expected %d", operations, r.Epoch, epoch+1)
+	if r.Epoch != epoch+2 {
+		t.Errorf("interrupted after %d operations: got epoch %d, expected %d", operations, r.Epoch, epoch+2)
 	}
 	if wantSalvaged := !wantSuperseded; (r.Salvaged != nil) != wantSalvaged {
 		t.Errorf("interrupted after %d operations in epoch %d: got the salvaged envelopes %+v, expected some: %v",
@@ -800,8 +834,8 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Damaged = damaged
-	if r := mustRestore(t, o); r.Epoch != 2 {
-		t.Errorf("restore from the right stream: got %+v, expected epoch 2", r)
+	if r := mustRestore(t, o); r.Epoch != 3 {
+		t.Errorf("restore from the right stream: got %+v, expected epoch 3", r)
 	}
 	o.Bucket, err = bucket.NewDir(oldCopy)
 	if err != nil {
