@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,18 +223,20 @@ func TestNodeBuildsNothingWhileLogIsScrubbed(t *testing.T) {
 		}
 		return ok
 	}
-	var flushed bool
+	var flushed atomic.Bool // an erasure that takes long calls Flush again in another goroutine
 	flush := s.o.Nodes.Flush
 	s.o.Nodes.Flush = func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
 		done, why, err := flush(ctx, name, epoch, seq)
-		flushed = done && seq > 0
+		if done && seq > 0 {
+			flushed.Store(true)
+		}
 		return done, why, err
 	}
 	// The erasure archives the rest of the epoch when the archive is scrubbed.
 	logArchiver := s.o.Archiver
 	checks := 0
 	s.o.Archiver = archiverFunc(func(ctx context.Context, seq uint64) error {
-		if flushed && s.o.Log.Epoch() == 1 {
+		if flushed.Load() && s.o.Log.Epoch() == 1 {
 			checks++
 			if mayBuild() {
 				t.Error("after the scrub, and before the new epoch, the node may build a generation, expected that it may not")
