@@ -79,7 +79,8 @@ func (l *Log) updateMeta(meta logMeta) error {
 
 // NextEpoch ends the epoch after a scrub of the archive: the log continues in a new epoch, and
 // NextEpoch destroys what the stream holds of the old one. Publishers wait meanwhile, and the
-// readers of all processes start again at their cursors.
+// readers of all processes start again at their cursors. Files of an embedded log may still have
+// what was destroyed until [Log.RemovePurged] returns.
 //
 // seal must archive everything up to the given sequence, the head of the epoch, and return the
 // cursor at the end of the archive, which must be at that sequence. deleted is the sequence of the
@@ -341,13 +342,19 @@ func (l *Log) purgeStream(ctx context.Context, pause streamPause, head uint64) e
 		return fmt.Errorf("eventlog: another process has resumed the log before its messages up to sequence %d were destroyed: "+
 			"erase again", head)
 	}
-	err = l.requestWithRetries(ctx, func(ctx context.Context) error {
+	return l.requestWithRetries(ctx, func(ctx context.Context) error {
 		return wrapUnavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))
 	}, streamPurgeSubject)
-	if err != nil || l.server == nil {
-		return err
+}
+
+// RemovePurged removes the files of the messages that [Log.NextEpoch] has destroyed, if the log is
+// embedded. Its server has only begun to remove them when NextEpoch returns. Those of a large log
+// may take seconds, for which publishers must not wait.
+func (l *Log) RemovePurged() error {
+	if l.server == nil {
+		return nil
 	}
-	return l.server.RemovePurged() // the server has only begun to delete the files
+	return l.server.RemovePurged()
 }
 
 // deleteConsumers deletes the consumers of all processes. Their readers notice it, read the

@@ -399,6 +399,9 @@ func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.P
 	if err != nil {
 		return err
 	}
+	if err := o.Log.RemovePurged(); err != nil {
+		return err
+	}
 	r.Epoch = o.Log.Epoch()
 	r.Head = end.Seq
 	if err := o.reportReplicas(ctx, r); err != nil {
