@@ -526,9 +526,10 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 			s := mustSubscribe(t, h, l.Start())
 			readEnvelopes(t, s, 20)
 
-			// The server comes back at the same address with the other log.
-			stopServer(ns)
+			// The server comes back at the same address with the other log. The proxy must not lead to
+			// the port of a stopped server, because a server of another test can have it by then.
 			px.setServer(start(old))
+			stopServer(ns)
 
 			ctx, cancel := context.WithCancel(testContext(t))
 			defer cancel()
