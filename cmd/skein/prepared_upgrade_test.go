@@ -247,13 +247,17 @@ func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 			// Every node has restarted once per upgrade so far.
 			wantStarts := i + 1
 			for name, node := range c.inService {
-				text, err := node.readLogFile()
+				// The log of a process that runs reaches the file a little later.
+				err := eventually(ctx, func(context.Context) error {
+					text, err := node.readLogFile()
+					const continued = "the live generation is outdated, and another one is live instead"
+					if n := strings.Count(text, continued); err == nil && n != wantStarts {
+						err = fmt.Errorf("it continued another generation at %d starts, want %d", n, wantStarts)
+					}
+					return err
+				})
 				if err != nil {
-					t.Fatal(err)
-				}
-				const continued = "the live generation is outdated, and another one is live instead"
-				if n := strings.Count(text, continued); n != wantStarts {
-					t.Errorf("%s: %s continued another generation at %d starts, want %d", upgrade.name, name, n, wantStarts)
+					t.Errorf("%s: %s: %v", upgrade.name, name, err)
 				}
 			}
 		}
