@@ -118,10 +118,9 @@ func isFrom(p disk.Prepared, log events.LogID, epoch uint32) bool {
 }
 
 // replaceOutdated makes a generation live that this program can continue, in place of the outdated
-// one: the prepared generation, or else the previous one, if the log has begun no new epoch since
-// that served. It returns the generation that is live afterwards, which is still the outdated one if
-// this program can continue neither of them. After
-// an error the outdated store may be open or closed.
+// one: the prepared generation, or else the previous one, if it is of the present epoch of the log.
+// It returns the generation that is live afterwards, which is still the outdated one if this program
+// can continue neither of them. After an error the outdated store may be open or closed.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	g := *l.generations.Load()
 	var candidates []uint32

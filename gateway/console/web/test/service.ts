@@ -61,7 +61,7 @@ async function run(name: string, args: string[], where: "stdout" | "stderr", rea
   throw new Error(`${name} ${args.join(" ")} ended:\n${printed.join("\n")}`);
 }
 
-/** Returns an address that stays the same while the service behind it is replaced: each connection leads to the present address of that. */
+/** Returns an address that stays the same while the service behind it is replaced. Each new connection goes to the address that present returns. */
 export async function stableAddress(present: () => string): Promise<string> {
   const server = createServer((near) => {
     const { hostname, port } = new URL(present());
