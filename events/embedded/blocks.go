@@ -54,7 +54,7 @@ const (
 // o.VerifyBytes bytes of them. It saves a copy of each damaged file beside the data directory
 // first.
 func repairBlocks(o Options, dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", o.Stream, "msgs", "*"+blockSuffix))
+	paths, err := findStreamFiles(dir, o.Stream, "msgs/*"+blockSuffix)
 	if err != nil {
 		return err
 	}

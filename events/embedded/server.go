@@ -189,7 +189,7 @@ const purgedDir = "__msgs__"
 // RemovePurged removes the files of messages that were purged from the stream. The server does that
 // itself, but only after it has answered the purge, and nobody learns when it is done.
 func (e *Server) RemovePurged() error {
-	dirs, err := filepath.Glob(filepath.Join(e.dir, "jetstream", "*", "streams", e.opts.Stream, purgedDir))
+	dirs, err := findStreamFiles(e.dir, e.opts.Stream, purgedDir)
 	if err != nil {
 		return fmt.Errorf("embedded: find purged messages: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -29,7 +30,7 @@ const (
 // What shows the interruption is that it is newer than the checksum. If it is not, it was damaged
 // later, and repairStreamMeta leaves it to the server, which refuses it.
 func repairStreamMeta(o Options, dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", o.Stream, streamMetaFile))
+	paths, err := findStreamFiles(dir, o.Stream, streamMetaFile)
 	if err != nil {
 		return err
 	}
@@ -57,6 +58,18 @@ func repairStreamMeta(o Options, dir string) error {
 		o.Logger.Warn("log: completed an update of the stream's configuration that was interrupted", "file", path)
 	}
 	return nil
+}
+
+// findStreamFiles returns the paths of the files and directories of a stream that match a pattern,
+// which may have a slash.
+func findStreamFiles(dir, stream, pattern string) ([]string, error) {
+	// The data directory is not part of the pattern, because its path may have characters that have
+	// a meaning there, such as brackets.
+	paths, err := fs.Glob(os.DirFS(dir), "jetstream/*/streams/"+stream+"/"+pattern)
+	for i, found := range paths {
+		paths[i] = filepath.Join(dir, filepath.FromSlash(found))
+	}
+	return paths, err
 }
 
 // streamMetaSum returns the checksum of the configuration of a stream, as the server writes it.

@@ -119,3 +119,23 @@ func mustWriteAt(t *testing.T, path string, content []byte, at time.Time) {
 		t.Fatal(err)
 	}
 }
+
+// TestStreamFilesAreFoundInAnyDirectory checks that the path of the data directory may have
+// characters that have a meaning in patterns.
+func TestStreamFilesAreFoundInAnyDirectory(t *testing.T) {
+	for _, name := range []string{"log[1]", "log[", "log*"} {
+		dir := filepath.Join(t.TempDir(), name)
+		s := mustStart(t, dir, slog.New(slog.DiscardHandler))
+		publishAndReadMessages(t, s, "one")
+		mustStop(t, s)
+
+		paths, err := findStreamFiles(dir, "test", streamMetaFile)
+		if err != nil || len(paths) != 1 {
+			t.Errorf("files of configurations in %s: got %v and error %v, want one", dir, paths, err)
+			continue
+		}
+		if _, err := os.Stat(paths[0]); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,7 +65,8 @@ func RecordRestoredStore(dir, folder string, restored *snapshot.ErasureState) er
 		m.Epoch = min(m.Epoch, restored.Epoch)
 		m.Flushed = min(m.Flushed, restored.Flushed)
 	default:
-		stores, err := filepath.Glob(filepath.Join(dir, folder, "*", "[0-9]*"))
+		// The directory is not part of the pattern, because its path may have brackets.
+		stores, err := fs.Glob(os.DirFS(filepath.Join(dir, folder)), "*/[0-9]*")
 		if err != nil || len(stores) > 0 {
 			// Nothing is known of the stores that are there, so nothing must be claimed.
 			return err
