@@ -154,6 +154,10 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	select {
 	case err = <-done:
 	case <-s.broken:
+		err = projections.ErrStopped
+	}
+	if err != nil && s.isBroken() {
+		// The fatal error is the cause, also if the other goroutine has ended with an error.
 		// handleFatalError fails the store only after it has closed broken, so the store may not
 		// have failed yet.
 		err = s.state.Fail(s.fatalErr)
