@@ -365,7 +365,7 @@ func (n *natsWithUsers) restoreLog(t *testing.T, user, archive string) {
 
 // replaceStream restores the log in place of a stream that the servers still have.
 func (n *natsWithUsers) replaceStream(t *testing.T, user, archive string) {
-	checkRun(t, exitOK, "epoch 4", "", "replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
+	checkRun(t, exitOK, "epoch 6", "", "replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
 		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxPrefix(user))
 }
 
