@@ -135,6 +135,9 @@ func (r *preparing) buildOrContinue(ctx context.Context) error {
 	if err := r.preparation.Remove(); err != nil {
 		return err
 	}
+	if err := r.preparation.Begin(); err != nil {
+		return err
+	}
 	_, err = r.build(ctx)
 	return err
 }
