@@ -54,8 +54,8 @@ func newFuzzWorld(f *testing.F) *fuzzWorld {
 	list := ask(w.world, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "1002", PageSize: 1, AtLeast: at})
 	trending := ask(w.world, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{PageSize: 1, AtLeast: at})
 
-	// FuzzCallFields compares answers, so no store may be folding any more. Nothing is published from
-	// here on except by FuzzPublish.
+	// FuzzCallFields compares answers, so no store may be folding any more. Nothing is published
+	// from here on except by FuzzPublish.
 	w.caughtUp(at)
 
 	w.texts = []string{"", "ann", "bob", "cid", "1001", "1002", "cats", "pin3", "4", "ünïcode", "\x00", strings.Repeat("x", 129), "000", at}

@@ -362,8 +362,8 @@ func TestBodiesThatAreTooLarge(t *testing.T) {
 					res.Body.Close()
 				}
 
-				// The client also sends what the buffers of the connection take: 4 MiB of the sender and
-				// 32 MiB of the receiver with the default settings of Linux.
+				// The client also sends what the buffers of the connection take: 4 MiB of the
+				// sender and 32 MiB of the receiver with the default settings of Linux.
 				if n := body.bytesRead.Load(); n > size/2 {
 					t.Errorf("%d bytes of the body were read, want at most half of its %d", n, size)
 				}

@@ -230,12 +230,12 @@ func (w *world) begin(o worldOptions) {
 	o.Notifications = w.notifications
 	o.Version = "test"
 
-	// Tests run on machines that are busy with other tests, so calls that wait for a processor are no
-	// reason to refuse others.
+	// Tests run on machines that are busy with other tests, so calls that wait for a processor are
+	// no reason to refuse others.
 	setDefault(&o.Limits.ShedAfter, -1)
 
-	// A test that waits for a state waits for as long as the machine needs, and so does a server for
-	// its clients and for the calls under way.
+	// A test that waits for a state waits for as long as the machine needs, and so does a server
+	// for its clients and for the calls under way.
 	setDefault(&o.Limits.AtLeastWait, patienceOfTests)
 	setDefault(&o.Limits.VisibleWait, patienceOfTests)
 	setDefault(&o.Limits.CallTimeout, patienceOfTests)

@@ -194,7 +194,8 @@ func (l *Log) pauseForWork(ctx context.Context) (context.Context, context.Cancel
 	pause, err := l.pauseStream(workCtx, deadline)
 	if err != nil {
 		cancel()
-		// The answer may be all that was lost. Without this, publishers would wait until the deadline.
+		// The answer may be all that was lost. Without this, publishers would wait until the
+		// deadline.
 		resumeCtx, cancelResume := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancelResume()
 		return nil, nil, pause, errors.Join(err, l.unpauseStream(resumeCtx, pause))

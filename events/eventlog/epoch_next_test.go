@@ -171,8 +171,8 @@ func TestOldEpochIsNotPurgedAfterPause(t *testing.T) {
 }
 
 // TestPauseWithoutAnswerIsUndone loses the answer to the request that pauses the log, and lets no
-// further attempt be made. The epoch is not begun, and the log accepts envelopes at once: nobody else
-// resumes it before the end of the pause.
+// further attempt be made. The epoch is not begun, and the log accepts envelopes at once: nobody
+// else resumes it before the end of the pause.
 func TestPauseWithoutAnswerIsUndone(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})

@@ -158,8 +158,8 @@ func (h *Hub) readRing(ctx context.Context) (failed bool, err error) {
 	return isTerminal(err) && h.handleTerminalError(ctx, err), err
 }
 
-// openRingReader returns a reader at the end of the ring. stop is called when the ring is moved. The
-// reader is nil while the ring has no position.
+// openRingReader returns a reader at the end of the ring. stop is called when the ring is moved.
+// The reader is nil while the ring has no position.
 func (h *Hub) openRingReader(stop context.CancelFunc) *reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -526,8 +526,9 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 			s := mustSubscribe(t, h, l.Start())
 			readEnvelopes(t, s, 20)
 
-			// The server comes back at the same address with the other log. The proxy must not lead to
-			// the port of a stopped server, because a server of another test can have it by then.
+			// The server comes back at the same address with the other log. The proxy must not lead
+			// to the port of a stopped server, because a server of another test can have it by
+			// then.
 			px.setServer(start(old))
 			stopServer(ns)
 

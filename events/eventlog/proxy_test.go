@@ -143,8 +143,8 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	down := func(chunk []byte) bool {
 		// Cut off the first acknowledgement of each envelope that arrives. If the server was slow,
 		// the publisher has sent the envelope twice by then, so the first acknowledgement may come
-		// together with that of the duplicate, or be lost in a connection that up has cut. A late one
-		// of a duplicate may also come together with the first one of the next envelope.
+		// together with that of the duplicate, or be lost in a connection that up has cut. A late
+		// one of a duplicate may also come together with the first one of the next envelope.
 		acks := acknowledgement.FindAllSubmatch(chunk, -1)
 		if len(acks) == 0 {
 			return false

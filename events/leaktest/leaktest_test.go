@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestFindWaitsForGoroutinesThatEnd checks that a goroutine that ends later than goleak waits is not
-// a leak.
+// TestFindWaitsForGoroutinesThatEnd checks that a goroutine that ends later than goleak waits is
+// not a leak.
 func TestFindWaitsForGoroutinesThatEnd(t *testing.T) {
 	ended := make(chan struct{})
 	time.AfterFunc(time.Second, func() { close(ended) })

@@ -642,8 +642,8 @@ func TestCallsOnNextGeneration(t *testing.T) {
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "built after a failed one")
 }
 
-// blockedSubscription is a subscription whose Next blocks until its context has ended and release is
-// closed.
+// blockedSubscription is a subscription whose Next blocks until its context has ended and release
+// is closed.
 type blockedSubscription struct{ release chan struct{} }
 
 func (s blockedSubscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {

@@ -119,8 +119,8 @@ func isFrom(p disk.Prepared, log events.LogID, epoch uint32) bool {
 
 // replaceOutdated makes a generation live that this program can continue, in place of the outdated
 // one: the prepared generation, or else the previous one, if it is of the present epoch of the log.
-// It returns the generation that is live afterwards, which is still the outdated one if this program
-// can continue neither of them. After an error the outdated store may be open or closed.
+// It returns the generation that is live afterwards, which is still the outdated one if this
+// program can continue neither of them. After an error the outdated store may be open or closed.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	g := *l.generations.Load()
 	var candidates []uint32
@@ -178,9 +178,10 @@ func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	return s, nil // Open removes the mark of the prepared generation
 }
 
-// mayContinueFrom reports whether a previous generation may continue from a cursor. It may not if the
-// log has begun a new epoch since: the epoch may have begun with the erasure of a user. Then the log
-// no longer has the deletion of that user's id, and the generation would keep the user's rows.
+// mayContinueFrom reports whether a previous generation may continue from a cursor. It may not if
+// the log has begun a new epoch since: the epoch may have begun with the erasure of a user. Then
+// the log no longer has the deletion of that user's id, and the generation would keep the user's
+// rows.
 func (l *Live) mayContinueFrom(c events.Cursor) bool {
 	isLogKnown := l.opts.Log != events.LogID{}
 	return !isLogKnown || c.Seq == 0 || c.Epoch >= l.opts.Epoch
@@ -283,9 +284,9 @@ func (l *Live) preparedOptions() store.Options {
 }
 
 // RemoveOutdatedPreparations removes what was prepared, completely or not, from another log or
-// another epoch than the present one: no program uses it any more, and it may have rows of a user who
-// was erased when the present epoch began. dir is the directory of the stores of all projections.
-// Projections that this program does not have are included.
+// another epoch than the present one: no program uses it any more, and it may have rows of a user
+// who was erased when the present epoch began. dir is the directory of the stores of all
+// projections. Projections that this program does not have are included.
 func RemoveOutdatedPreparations(fs store.FS, dir string, log events.LogID, epoch uint32) error {
 	names, err := fs.List(dir)
 	if errors.Is(err, os.ErrNotExist) {

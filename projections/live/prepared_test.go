@@ -129,9 +129,10 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	}
 }
 
-// TestPreviousGenerationOfAnEarlierEpochIsNotUsed checks that a program for which the live generation
-// is outdated does not continue the previous one if the log has begun a new epoch since: the epoch
-// may have begun with the erasure of a user whose deletion the previous generation has not folded.
+// TestPreviousGenerationOfAnEarlierEpochIsNotUsed checks that a program for which the live
+// generation is outdated does not continue the previous one if the log has begun a new epoch since:
+// the epoch may have begun with the erasure of a user whose deletion the previous generation has
+// not folded.
 func TestPreviousGenerationOfAnEarlierEpochIsNotUsed(t *testing.T) {
 	envs := tally.History(11, 60)
 	fs := vfs.NewMem()

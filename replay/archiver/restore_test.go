@@ -717,9 +717,9 @@ func TestRestoreContinuesEpochOfErasure(t *testing.T) {
 	}
 }
 
-// TestRestoreReusesNoEpochOfLostErasure restores a log whose stream is lost after an erasure has begun
-// a new epoch in it, and before the archive began that. The lost stream had envelopes in that epoch,
-// so the restored log must be in another one: it has other envelopes with their sequences.
+// TestRestoreReusesNoEpochOfLostErasure restores a log whose stream is lost after an erasure has
+// begun a new epoch in it, and before the archive began that. The lost stream had envelopes in that
+// epoch, so the restored log must be in another one: it has other envelopes with their sequences.
 func TestRestoreReusesNoEpochOfLostErasure(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(4, 0)

@@ -85,8 +85,9 @@ func (n *Nodes) flushAll(ctx context.Context, epoch uint32, seq uint64) error {
 	}
 }
 
-// keepFlushed calls Flush of every node again and again, after flushAll, until stop is called. So the
-// nodes build no generations meanwhile. If a node cannot be reached for long, it may build some.
+// keepFlushed calls Flush of every node again and again, after flushAll, until stop is called. So
+// the nodes build no generations meanwhile. If a node cannot be reached for long, it may build
+// some.
 func (n *Nodes) keepFlushed(ctx context.Context, epoch uint32, seq uint64) (stop func()) {
 	if n == nil {
 		return func() {}
@@ -100,7 +101,8 @@ func (n *Nodes) keepFlushed(ctx context.Context, epoch uint32, seq uint64) (stop
 				calls.Go(func() {
 					callCtx, cancel := context.WithTimeout(ctx, nodeCallTimeout)
 					defer cancel()
-					// The node has flushed the deletion. Whatever it answers, the erasure continues.
+					// The node has flushed the deletion. Whatever it answers, the erasure
+					// continues.
 					_, _, _ = n.Flush(callCtx, node.Name, epoch, seq)
 				})
 			}

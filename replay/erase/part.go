@@ -240,7 +240,8 @@ func (p *Part) CheckMayCopy(epoch uint32) error {
 // because the log was scrubbed of a user whose deletion comes after the cursor. The caller has
 // called [Part.ShareBuilds], so that no erasure scrubs the log before the generation serves.
 func (p *Part) CheckMayContinue(ctx context.Context, from events.Cursor) error {
-	// Head updates the epoch of the log. Without it, another process may have erased a user unnoticed.
+	// Head updates the epoch of the log. Without it, another process may have erased a user
+	// unnoticed.
 	if _, err := p.Log.Head(ctx); err != nil {
 		return err
 	}

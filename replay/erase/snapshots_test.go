@@ -252,8 +252,8 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	b := s.startNode(t.TempDir())
 	s.setOtherNodes(map[string]*otherNode{"b": b})
 
-	// When the deletion is on disk, node b takes a snapshot, of which a copy is kept. Its
-	// stores stay old until it learns of the new epoch.
+	// When the deletion is on disk, node b takes a snapshot, of which a copy is kept. Its stores
+	// stay old until it learns of the new epoch.
 	copyDir := filepath.Join(t.TempDir(), "kept")
 	scheduler := b.newScheduler(s.bucketOfNode(shared, "b"))
 	var takenAfterFlush snapshot.Report

@@ -244,8 +244,8 @@ const removedText = "removed, because it may have named a user who was erased si
 // RemoveTexts removes the reports and errors of all operations that have ended, except reports of
 // erasures, which name no user. Reports list rows, and errors quote the keys of damaged rows. Rows
 // name users in many forms, so RemoveTexts does not look for the one who was erased. If the file of
-// an operation cannot be written, RemoveTexts continues with the others, and a later call tries that
-// one again.
+// an operation cannot be written, RemoveTexts continues with the others, and a later call tries
+// that one again.
 func (m *Manager) RemoveTexts() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

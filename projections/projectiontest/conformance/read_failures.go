@@ -113,8 +113,8 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		if err != nil {
 			return nil, err
 		}
-		// If the read of a goroutine of Pebble fails after Fold has looked for the last time whether
-		// the store has failed, Close does not flush, and neither returns the error.
+		// If the read of a goroutine of Pebble fails after Fold has looked for the last time
+		// whether the store has failed, Close does not flush, and neither returns the error.
 		if err := errors.Join(s.Fold(h.Envelopes[half:]), s.Close(), s.Failure()); err != nil {
 			// Another fold must be able to continue where this one has stopped.
 			reopened := Open(t, disk, c.New(), store.Bounds{})

@@ -57,9 +57,9 @@ func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	return erase.RemoveStores(s.dir, StoresDir)
 }
 
-// removeLeftovers removes what killed preparations and snapshots have left, because it may have rows
-// of a user who was erased since. It only logs errors: the next erasure removes what is left, or
-// fails.
+// removeLeftovers removes what killed preparations and snapshots have left, because it may have
+// rows of a user who was erased since. It only logs errors: the next erasure removes what is left,
+// or fails.
 func (s *Service) removeLeftovers() {
 	err := errors.Join(
 		os.RemoveAll(s.snapshotScratch()),
@@ -114,7 +114,8 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 	// snapshot, so that the node has one.
 	if len(lines) > 0 && s.snapshots != nil {
 		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {
-			// The report stays after later erasures, so it must not have an error, which may name users.
+			// The report stays after later erasures, so it must not have an error, which may name
+			// users.
 			s.logger.Error("no snapshot of the new stores was taken", "error", err)
 			lines = append(lines, "no snapshot of the new stores was taken; the log of the service says why")
 		}
@@ -123,9 +124,9 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 	return strings.Join(lines, "\n"), s.Operations.RemoveTexts()
 }
 
-// removeTemporaryStores removes what verifications, snapshots and restores of snapshots have made of
-// the log before it was scrubbed. It is called during an erasure, which excludes all other operations, so no requested
-// verification runs.
+// removeTemporaryStores removes what verifications, snapshots and restores of snapshots have made
+// of the log before it was scrubbed. It is called during an erasure, which excludes all other
+// operations, so no requested verification runs.
 func (s *Service) removeTemporaryStores(ctx context.Context) error {
 	var errs []error
 	if s.Auditor != nil {

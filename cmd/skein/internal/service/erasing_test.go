@@ -106,10 +106,10 @@ func TestRollbackShowsNoErasedUser(t *testing.T) {
 	}
 }
 
-// TestStartAndErasureRemoveTemporaryStores: what a killed preparation, a killed snapshot or a killed
-// restore has left may have rows of a user who was erased since. A start removes it, and an erasure
-// does so, too, because the removal may have failed. A preparation from the present epoch of the log
-// stays: it continues.
+// TestStartAndErasureRemoveTemporaryStores: what a killed preparation, a killed snapshot or a
+// killed restore has left may have rows of a user who was erased since. A start removes it, and an
+// erasure does so, too, because the removal may have failed. A preparation from the present epoch
+// of the log stays: it continues.
 func TestStartAndErasureRemoveTemporaryStores(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
