@@ -135,6 +135,86 @@ func TestEveryCommandHasItsParts(t *testing.T) {
 	}
 }
 
+// TestCommandParsesWithItsOwnGrammar demands that the smaller grammar that parses a command has the
+// command with all its subcommands and flags, and no other command.
+func TestCommandParsesWithItsOwnGrammar(t *testing.T) {
+	all, err := kong.New(&cli{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range all.Model.Children {
+		parser, err := kong.New(grammarFor([]string{want.Name, "word", "--flag"}))
+		if err != nil {
+			t.Fatalf("%s: %v", want.Name, err)
+		}
+		if diff := cmp.Diff(summarizeFlags(all.Model.Flags), summarizeFlags(parser.Model.Flags)); diff != "" {
+			t.Errorf("%s: flags before the command (-want +got):\n%s", want.Name, diff)
+		}
+
+		var got []*kong.Node
+		for _, child := range parser.Model.Children {
+			// These commands also need the others.
+			if child.Name == want.Name || want.Name != "completion" && want.Name != "config" {
+				got = append(got, child)
+			}
+		}
+		if diff := cmp.Diff(summarizeCommands([]*kong.Node{want}), summarizeCommands(got)); diff != "" {
+			t.Errorf("%s: commands with their flags (-want +got):\n%s", want.Name, diff)
+		}
+	}
+}
+
+// TestConfigurationFileMayNameOtherCommands demands that a file with a section for another command
+// than the one that runs is accepted, and that a misspelt section is not.
+func TestConfigurationFileMayNameOtherCommands(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "skein.yaml")
+	for name, tt := range map[string]struct {
+		args string
+		env  string // the environment's
+	}{
+		"flag":                    {args: "version --config " + file},
+		"flag with its value":     {args: "version --config=" + file},
+		"flag before the command": {args: "--config " + file + " version"},
+		"environment":             {args: "version", env: file},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("SKEIN_CONFIG", tt.env)
+			for section, want := range map[string]int{"query": exitOK, "querry": exitUsage} {
+				if err := os.WriteFile(file, []byte(section+": {check: {json: true}}\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if code, output := runCLI(strings.Fields(tt.args)...); code != want {
+					t.Errorf("section %s: got exit code %d, want %d; output:\n%s", section, code, want, output)
+				}
+			}
+		})
+	}
+}
+
+// summarizeCommands returns a line for each command and flag below the nodes.
+func summarizeCommands(nodes []*kong.Node) (lines []string) {
+	for _, node := range nodes {
+		path := strings.Join(commandPath(node), " ")
+		lines = append(lines, path+": "+node.Help)
+		for _, line := range summarizeFlags(node.Flags) {
+			lines = append(lines, path+" "+line)
+		}
+		for _, arg := range node.Positional {
+			lines = append(lines, path+" "+arg.Summary())
+		}
+		lines = append(lines, summarizeCommands(node.Children)...)
+	}
+	return lines
+}
+
+// summarizeFlags returns a line for each flag.
+func summarizeFlags(flags []*kong.Flag) (lines []string) {
+	for _, flag := range flags {
+		lines = append(lines, strings.Join(append([]string{flag.String(), flag.Default, flag.Help}, flag.Envs...), " "))
+	}
+	return lines
+}
+
 // readExitCodesPage returns the page with the table of exit codes.
 func readExitCodesPage(t *testing.T) string {
 	t.Helper()

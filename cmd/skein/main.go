@@ -53,8 +53,7 @@ func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 		}
 	}()
 
-	var c cli
-	parser, err := kong.New(&c, append(more,
+	parser, err := kong.New(grammarFor(args), append(more,
 		kong.Name("skein"),
 		kong.Description("Who follows whom, what is new for me, what have I already seen: from one log of events."),
 		kong.UsageOnError(),
