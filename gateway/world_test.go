@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -147,7 +148,8 @@ type worldOptions struct {
 	// dirs has the directories of stores, by the names of their projections. A store that is not
 	// named has a new directory.
 	dirs map[string]string
-	// fs is the file system under the stores; nil means the disk.
+	// fs is the file system under the stores. nil means a new one in memory for each store, or the
+	// disk for stores in dirs and for benchmarks.
 	fs store.FS
 	// cache is the size of the block cache of each store in bytes; 0 means the default.
 	cache int64
@@ -317,8 +319,7 @@ func (w *world) openStores(o *worldOptions) {
 }
 
 // openStore opens a store in its directory, which is a new one unless the options name another. The
-// channel closes when the store has caught up with
-// the log.
+// channel closes when the store has caught up with the log.
 func (w *world) openStore(o *worldOptions, newProjection func() projections.Projection) (*live.Live, <-chan struct{}) {
 	w.t.Helper()
 	ready := make(chan struct{})
@@ -328,17 +329,23 @@ func (w *world) openStore(o *worldOptions, newProjection func() projections.Proj
 			closeReady()
 		}
 	}
+	fs := o.fs
 	dir := o.dirs[newProjection().Name()]
 	if dir == "" {
 		dir = w.t.TempDir()
+		// Most tests have several stores, and to create one on a disk takes longer than the rest of
+		// the test.
+		if _, isBenchmark := w.t.(*testing.B); fs == nil && !isBenchmark {
+			fs = vfs.NewMem()
+		}
 	}
 	options := live.Options{New: newProjection, Options: store.Options{
-		FS: o.fs, Dir: dir, Listener: store.Listener{StateChanged: stateChanged}, Partitioned: o.partitions != nil,
+		FS: fs, Dir: dir, Listener: store.Listener{StateChanged: stateChanged}, Partitioned: o.partitions != nil,
 	}}
 
 	// live.Open does not accept partitions for a new store, so the package store creates it first.
 	if o.partitions != nil {
-		created, err := store.Open(store.Options{Dir: options.Dir, Projection: newProjection(), Partitions: o.partitions})
+		created, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: newProjection(), Partitions: o.partitions})
 		if err == nil {
 			err = created.Close()
 		}
