@@ -597,15 +597,18 @@ func (l *Live) Changed() <-chan struct{} {
 	return l.states.changed
 }
 
-// Disk returns the size of the files of the serving generation, and how many bytes are free on
-// their disk.
-func (l *Live) Disk() (live, free uint64, err error) {
-	live = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.locationOptions(), l.serving.Load().number))
+// FileBytes returns the size of the files of the serving generation. It asks for each file.
+func (l *Live) FileBytes() uint64 {
+	return disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.locationOptions(), l.serving.Load().number))
+}
+
+// FreeDisk returns how many bytes are free on the disk of the files.
+func (l *Live) FreeDisk() (uint64, error) {
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
-		return live, math.MaxUint64, nil // a file system in memory
+		return math.MaxUint64, nil // a file system in memory
 	}
-	return live, usage.AvailBytes, err
+	return usage.AvailBytes, err
 }
 
 // locationOptions returns options from which [store.GenerationDir] makes the directory of a

@@ -247,11 +247,12 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 		c.DiskRetry = 10 * time.Millisecond
 		c.Shadow = func(name string) verify.Options {
 			o := defaultShadow(name)
-			o.Disk = func() (store, free uint64, err error) {
+			o.StoreBytes = func() uint64 { return 1000 }
+			o.FreeDisk = func() (free uint64, err error) {
 				if hasDisk.Load() {
 					free = 1 << 40
 				}
-				return 1000, free, nil
+				return free, nil
 			}
 			return o
 		}

@@ -294,12 +294,12 @@ func checkDisk(serving *live.Live, held events.Partitions, o Options) error {
 // estimateDisk returns how many bytes of disk a generation of these partitions takes while it is
 // built, and how many are free.
 func estimateDisk(serving *live.Live, partitions events.Partitions, logBytes uint64) (need, free uint64, err error) {
-	size, free, err := serving.Disk()
+	free, err = serving.FreeDisk()
 	present := serving.Holds()
 	n := uint64(partitions.Len())
 
 	// Assume that the partitions are as large as those of the generation that serves.
-	need = replay.BuildSpace(size * n / max(1, uint64(present.Len())))
+	need = replay.BuildSpace(serving.FileBytes() * n / max(1, uint64(present.Len())))
 
 	st := serving.Status()
 	if st.Cursor.Seq == 0 || st.State == store.Failed || present.Len() == 0 {
@@ -311,7 +311,7 @@ func estimateDisk(serving *live.Live, partitions events.Partitions, logBytes uin
 
 // checkFree returns [replay.ErrDisk] if less disk is free than must stay free for the service.
 func (r *rebuildState) checkFree() error {
-	_, free, err := r.live.Disk()
+	free, err := r.live.FreeDisk()
 	if err != nil {
 		return err
 	}

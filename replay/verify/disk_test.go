@@ -34,12 +34,13 @@ func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checks := 0
 			o := f.options()
-			o.Disk = func() (store, free uint64, err error) {
+			o.StoreBytes = func() uint64 { return 1000 * mib }
+			o.FreeDisk = func() (uint64, error) {
 				checks++
 				if checks == 1 {
-					return 1000 * mib, test.freeFirst, nil
+					return test.freeFirst, nil
 				}
-				return 1000 * mib, test.freeThen, nil
+				return test.freeThen, nil
 			}
 
 			r, err := verify.Verify(t.Context(), f.store, o)

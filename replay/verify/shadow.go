@@ -29,9 +29,11 @@ type Options struct {
 	New func() projections.Projection
 	// Subscribe subscribes to the log.
 	Subscribe store.SubscribeFunc
-	// Disk returns the size of the live store and the free disk at Dir, both in bytes; nil disables
-	// the checks of the free disk.
-	Disk func() (store, free uint64, err error)
+	// FreeDisk returns the free disk at Dir in bytes, and StoreBytes the size of the live store.
+	// nil disables the checks of the free disk. A build checks after each partition, so FreeDisk
+	// must be fast.
+	FreeDisk   func() (uint64, error)
+	StoreBytes func() uint64
 	// Memory is about how many bytes of memory a shadow takes; 0 means 192 MiB.
 	Memory int
 	// Worker starts the process that finishes the build of a shadow. If Worker is nil, this process

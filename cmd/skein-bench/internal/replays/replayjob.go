@@ -386,7 +386,8 @@ func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replay
 		New:       newProjection,
 		Subscribe: workload.SubscribeToLog(s.log, s.hub),
 		// There is enough space on the disk for a second store.
-		Disk: func() (store, free uint64, err error) { return s.byName[name].Status().DiskBytes, 1 << 60, nil },
+		FreeDisk:   func() (uint64, error) { return 1 << 60, nil },
+		StoreBytes: func() uint64 { return s.byName[name].Status().DiskBytes },
 	})
 	if err != nil {
 		return 0, err

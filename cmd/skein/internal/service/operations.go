@@ -405,7 +405,8 @@ func (s *Service) shadowOptions(projection, dirName string) verify.Options {
 		Logger:    s.logger,
 	}
 	if p := s.Store(projection); p != nil {
-		o.Disk = p.Disk
+		o.FreeDisk = p.FreeDisk
+		o.StoreBytes = p.FileBytes
 	}
 
 	for _, newProjection := range all.Constructors(s.settings) {
