@@ -87,7 +87,7 @@ func (o *Overlay) dirtyRowsWithin(lower, upper []byte) (found []dirtyRow) {
 				found = append(found, o.newDirtyRow(row))
 			}
 		}
-		return o.sortByShard(found)
+		return o.sortByShard(nil, found)
 	}
 
 	o.chainNewRows()
@@ -121,38 +121,42 @@ func (o *Overlay) countBefore(run []uint32, key []byte) int {
 	return sort.Search(len(run), func(i int) bool { return bytes.Compare(o.keyOf(&o.rows[run[i]]), key) >= 0 })
 }
 
-// sortByShard sorts rows of many shards: first by shard, with a counting sort that passes over the
-// rows once, and then the rows of each shard by key.
-func (o *Overlay) sortByShard(rows []dirtyRow) []dirtyRow {
-	const minRows = 1 << 12 // for fewer rows, the 65 536 counters cost more than they save
+// sortByShard sorts rows of many shards and returns them in the memory of dst, which must not be
+// that of rows, or in rows. A counting sort by the first bits of the shard, which passes over the
+// rows twice, leaves few rows to be compared with each other.
+func (o *Overlay) sortByShard(dst, rows []dirtyRow) []dirtyRow {
+	const (
+		minRows    = 1 << 10 // for fewer rows, the counters cost more than they save
+		bucketBits = 12      // the counters of more bits would displace the rows from the processor's first cache
+	)
 	if len(rows) < minRows {
 		o.sortRows(rows)
 		return rows
 	}
 
-	// Count the rows of each shard.
-	ends := make([]uint32, 1<<16)
+	// Count the rows of each bucket.
+	var ends [1 << bucketBits]uint32
 	for i := range rows {
-		ends[rows[i].first>>48]++
+		ends[rows[i].first>>(64-bucketBits)]++
 	}
 
-	// Change each count to the index where the rows of the shard begin. While rows are placed, it
+	// Change each count to the index where the rows of the bucket begin. While rows are placed, it
 	// grows to the index where they end.
 	sum := uint32(0)
-	for shard, n := range ends {
-		ends[shard] = sum
+	for bucket, n := range ends[:] {
+		ends[bucket] = sum
 		sum += n
 	}
-	sorted := make([]dirtyRow, len(rows))
+	sorted := slices.Grow(dst[:0], len(rows))[:len(rows)]
 	for i := range rows {
-		end := &ends[rows[i].first>>48]
+		end := &ends[rows[i].first>>(64-bucketBits)]
 		sorted[*end] = rows[i]
 		*end++
 	}
 
-	// Sort the rows of each shard.
+	// Sort the rows of each bucket.
 	from := uint32(0)
-	for _, end := range ends {
+	for _, end := range ends[:] {
 		if end-from > 1 {
 			o.sortRows(sorted[from:end])
 		}

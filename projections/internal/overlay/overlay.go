@@ -43,8 +43,8 @@ type Overlay struct {
 	// deleteCount is the number of rows that were deleted since ForgetDeleted has last dropped
 	// rows.
 	deleteCount int
-	// sortScratch is reused for sorting.
-	sortScratch []dirtyRow
+	// sortScratch and sortedScratch are reused for sorting.
+	sortScratch, sortedScratch []dirtyRow
 	// prefetchSink has no meaning. prefetchKeys adds what it reads to it, so that the compiler does
 	// not remove the reads.
 	prefetchSink byte
@@ -164,6 +164,7 @@ func (o *Overlay) Reuse(used *Overlay) {
 	o.rows = used.rows[:0]
 	o.dirty = used.dirty[:0]
 	o.sortScratch = used.sortScratch[:0]
+	o.sortedScratch = used.sortedScratch[:0]
 	o.merges.operands = used.merges.operands[:0]
 	o.merges.data = used.merges.data[:0]
 
@@ -715,14 +716,17 @@ type dirtyRow struct {
 	row uint32
 }
 
-// sortedRows returns the rows in the order of their keys, in sortScratch.
+// sortedRows returns the rows in the order of their keys. The result is valid until the next call.
 func (o *Overlay) sortedRows(rows []uint32) []dirtyRow {
 	o.sortScratch = o.sortScratch[:0]
 	for _, row := range rows {
 		o.sortScratch = append(o.sortScratch, o.newDirtyRow(row))
 	}
-	o.sortRows(o.sortScratch)
-	return o.sortScratch
+	sorted := o.sortByShard(o.sortedScratch, o.sortScratch)
+	if len(sorted) > 0 && &sorted[0] != &o.sortScratch[0] {
+		o.sortedScratch = sorted // it may have grown
+	}
+	return sorted
 }
 
 func (o *Overlay) newDirtyRow(row uint32) dirtyRow {
