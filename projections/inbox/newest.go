@@ -163,10 +163,11 @@ func (w *feedIterator) nextBatch(
 			w.remainingPins-- // a negative number means no limit, and stays negative
 
 			if w.feed.OnePerItem {
-				if shownItems[p.Item] {
-					continue
-				}
+				before := len(shownItems)
 				shownItems[p.Item] = true
+				if len(shownItems) == before {
+					continue // another pin has shown the item
+				}
 			}
 			pins = append(pins, *p)
 			sortKeys = append(sortKeys, sortKey)

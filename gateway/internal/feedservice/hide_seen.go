@@ -53,18 +53,38 @@ func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at
 	if s.Seen == nil || s.Seen.Rebuilding() {
 		return f
 	}
+	view, err := s.OpenSeen(ctx, nil)
+	if err != nil {
+		return f
+	}
+
+	// Nearly always the view contains the sequence, so it is opened before any wait.
+	if view.At.Seq < f.containedSeq {
+		view.Close()
+		if view = s.awaitSeen(ctx, f.containedSeq); view == nil {
+			return f
+		}
+	}
+	f.view = view
+	f.containedSeq = view.At.Seq
+	return f
+}
+
+// awaitSeen waits until the seen store contains a sequence of the log, and opens it. It returns nil
+// if the store does not contain the sequence in time, or has failed.
+func (s *Service) awaitSeen(ctx context.Context, seq uint64) *views.Seen {
 	// Showing again what was seen is worse than answering a little late. So wait for the seen store
 	// as long as for a position that a request demands.
 	waiting, cancel := views.BoundWait(ctx, s.Wait)
 	defer cancel()
-	if s.Seen.WaitFor(waiting, f.containedSeq) != nil {
-		return f
+	if s.Seen.WaitFor(waiting, seq) != nil {
+		return nil
 	}
-	if view, err := s.OpenSeen(ctx, nil); err == nil {
-		f.view = view
-		f.containedSeq = view.At.Seq
+	view, err := s.OpenSeen(ctx, nil)
+	if err != nil {
+		return nil
 	}
-	return f
+	return view
 }
 
 // seenQuestion returns the question to the seen store for what a reader has seen. The question sets
