@@ -137,30 +137,16 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 		return err
 	}
 
-	// Copy in another goroutine, because a fatal error ends the goroutine that calls Pebble (see
-	// handleFatalError).
-	done := make(chan error, 1)
-	go func() {
-		s.dbUse.RLock()
-		defer s.dbUse.RUnlock()
-		err := projections.ErrStopped // stays if handleFatalError ends this goroutine inside Pebble
-		defer func() { done <- err }()
-		if s.db != nil && !s.isBroken() {
-			err = s.db.Checkpoint(dir)
-		}
-	}()
-
-	// Pebble may never return from Checkpoint after a fatal error. After any other failure it does.
-	select {
-	case err = <-done:
-	case <-s.broken:
+	s.dbUse.RLock()
+	defer s.dbUse.RUnlock()
+	if s.db == nil {
 		err = projections.ErrStopped
-	}
-	if err != nil && s.isBroken() {
-		// The fatal error is the cause, also if the other goroutine has ended with an error.
-		// handleFatalError fails the store only after it has closed broken, so the store may not
-		// have failed yet.
-		err = s.state.Fail(s.fatalErr)
+	} else {
+		db := s.db
+		err = s.callPebble(func() (err error) {
+			defer recoverFatal(&err) // Pebble panics if it cannot sync the directory of the copy
+			return db.Checkpoint(dir)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("copy the store of %s to %s: %w", s.Name(), dir, err)

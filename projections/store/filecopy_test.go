@@ -196,6 +196,35 @@ func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 	})
 }
 
+// TestFailedSyncOfCopyReturnsError checks that Checkpoint returns the error if the directory of the
+// copy cannot be synced. It leaves no directory, and the store continues.
+func TestFailedSyncOfCopyReturnsError(t *testing.T) {
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind == errorfs.OpFileSync && op.Path == "copy" {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	envs := tally.History(2, 40)
+	conformance.Fold(t, s, envs[:20])
+
+	broken.Store(true)
+	if _, err := s.Checkpoint(t.Context(), "copy"); !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("got error %v, want %v", err, errorfs.ErrInjected)
+	}
+	if _, err := fs.Stat("copy"); err == nil {
+		t.Error("the directory of the copy is left, want it removed")
+	}
+
+	broken.Store(false)
+	conformance.Fold(t, s, envs)
+	if _, err := s.Checkpoint(t.Context(), "copy"); err != nil {
+		t.Errorf("the next copy: got error %v, want none", err)
+	}
+}
+
 // TestEmptyStoreCanBeCopied checks that a copy of an empty store can be folded into.
 func TestEmptyStoreCanBeCopied(t *testing.T) {
 	fs := vfs.NewMem()

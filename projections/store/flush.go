@@ -170,6 +170,7 @@ func (s *Store) Flush() error {
 
 // Compact flushes the store and then compacts all of its tables at once, which background
 // compactions would do over time. It may take minutes. Folding and queries continue meanwhile.
+// Compact stops if the store fails or is closed.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -180,12 +181,30 @@ func (s *Store) Compact(ctx context.Context) error {
 		return err
 	}
 
+	// Pebble retries a failed flush forever, and never ends a compaction in which a fatal error
+	// occurs. It waits for either only until the context ends.
+	pebbleCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.state.Down():
+			cancel()
+		case <-pebbleCtx.Done():
+		}
+	}()
+
 	first := []byte{0}
 	last := projections.AppendPrefix(nil, projections.StoreShard, 0xff)
-	if err := s.db.Compact(ctx, first, last, true); err != nil && ctx.Err() == nil {
+	err := s.db.Compact(pebbleCtx, first, last, true)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case pebbleCtx.Err() != nil:
+		return s.state.StopError()
+	case err != nil:
 		return s.state.Fail(err)
 	}
-	return ctx.Err()
+	return nil
 }
 
 // flushIfDue starts a flush if one is due. It returns the time until the next flush will be due, or

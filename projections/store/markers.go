@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/skein-feed/skein/projections/internal/disk"
@@ -40,4 +41,39 @@ func withOrderedMarkers(fs FS) FS {
 		}
 		return err
 	}))
+}
+
+// withDirectorySyncs returns fs with files of the directory dir that call handleError, which must
+// not return, if a sync of the directory fails.
+func withDirectorySyncs(fs FS, dir string, handleError func(error)) FS {
+	return &directorySyncFS{fs, dir, handleError}
+}
+
+type directorySyncFS struct {
+	FS
+	dir         string
+	handleError func(error)
+}
+
+// OpenDir implements [vfs.FS].
+func (fs *directorySyncFS) OpenDir(name string) (vfs.File, error) {
+	f, err := fs.FS.OpenDir(name)
+	if err != nil || name != fs.dir {
+		return f, err
+	}
+	return &syncedDirectory{f, fs.handleError}, nil
+}
+
+type syncedDirectory struct {
+	vfs.File
+	handleError func(error)
+}
+
+// Sync implements [vfs.File].
+func (d *syncedDirectory) Sync() error {
+	err := d.File.Sync()
+	if err != nil {
+		d.handleError(err)
+	}
+	return err
 }

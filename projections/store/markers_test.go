@@ -1,10 +1,14 @@
 package store_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"path"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -147,4 +151,53 @@ func TestPowerCutWhileManifestIsReplacedKeepsStore(t *testing.T) {
 	checkPowerCuts(t, disk, func(fs store.FS) {
 		conformance.Close(t, storetest.OpenTally(t, store.Options{FS: fs}))
 	}, checkRowsSurvive(t, rows))
+}
+
+// TestFailedSyncOfMovedMarkerEndsNoProcess checks that Pebble does not panic if the directory cannot
+// be synced after a flush has replaced the manifest. A store replaces its manifest when it has
+// 128 MiB, so the test runs Pebble with a lower limit. Memory of Pebble is leaked, so the test runs
+// in a process of its own.
+func TestFailedSyncOfMovedMarkerEndsNoProcess(t *testing.T) {
+	if runInOwnProcess(t) {
+		return
+	}
+	var isArmed, isMoved atomic.Bool
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch {
+		case isArmed.Load() && op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "db/marker.manifest."):
+			isMoved.Store(true)
+		case isMoved.Load() && op.Kind == errorfs.OpFileSync && op.Path == "db":
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	failed := make(chan error, 1)
+	fs := store.WithDirectorySyncs(disk, "db", func(err error) {
+		failed <- err
+		runtime.Goexit()
+	})
+	db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, Logger: silentLogger{}, MaxManifestFileSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Flush until a flush replaces the manifest.
+	isArmed.Store(true)
+	for {
+		if err := db.Set([]byte("key"), []byte("value"), pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+		flushed, err := db.AsyncFlush()
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-flushed:
+		case err := <-failed:
+			if !errors.Is(err, errorfs.ErrInjected) {
+				t.Errorf("got error %v, want %v", err, errorfs.ErrInjected)
+			}
+			return
+		}
+	}
 }

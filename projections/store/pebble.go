@@ -35,7 +35,8 @@ func openPebble(s *Store) (*pebble.DB, error) {
 		return nil, err
 	}
 
-	o := tableOptions(errorfs.Wrap(withOrderedMarkers(s.opts.FS), s.fence), s.opts.Projection, s.merger)
+	fs := withDirectorySyncs(errorfs.Wrap(withOrderedMarkers(s.opts.FS), s.fence), s.dir, s.handleFailedDirectorySync)
+	o := tableOptions(fs, s.opts.Projection, s.merger)
 	o.Cache = s.opts.Cache
 	// The log of events takes the place of a write-ahead log. A commit never spans two memtables. A
 	// flush writes whole memtables in order and makes them visible with one edit of the manifest.
@@ -118,9 +119,13 @@ func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 // because pebble.Open may return the error itself. A second error means that Pebble retries.
 // handleOpeningFailure then makes openOrAbandon return that error, and ends the calling goroutine.
 func (s *Store) handleOpeningFailure(err error) {
-	if s.opening.failures.Add(1) == 1 {
-		return
+	if s.opening.failures.Add(1) > 1 {
+		s.abandonOpening(err)
 	}
+}
+
+// abandonOpening makes openOrAbandon return an error, and ends the calling goroutine.
+func (s *Store) abandonOpening(err error) {
 	s.fence.nothing.Store(true)
 	select {
 	case s.opening.hopeless <- err:
@@ -138,6 +143,9 @@ func (s *Store) pebbleEvents() *pebble.EventListener {
 			s.handleDiskFailure(fmt.Errorf("%w: %w", projections.ErrCorrupt, info.Details))
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
+			if s.fence.nothing.Load() {
+				return // the operations of goroutines that the fence blocks or that were ended never end
+			}
 			s.slowDisk.Add(1)
 			s.opts.Logger.Warn("the disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
 		},
@@ -190,6 +198,18 @@ func (s *Store) handleFatalError(err error) {
 	})
 	s.handleDiskFailure(err)
 	runtime.Goexit()
+}
+
+// handleFailedDirectorySync is called when the directory of the store could not be synced. Where
+// Pebble syncs the directory after it has moved a marker, Pebble would panic with the error, in a
+// goroutine of its own, and so end the process. handleFailedDirectorySync handles every such
+// failure as a fatal error instead, and does not return.
+func (s *Store) handleFailedDirectorySync(err error) {
+	err = fmt.Errorf("sync %s: %w", s.dir, err)
+	if !s.opened.Load() {
+		s.abandonOpening(err)
+	}
+	s.handleFatalError(err)
 }
 
 // fence is between Pebble and the file system.

@@ -3,7 +3,9 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -39,10 +41,18 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 	if runInOwnProcess(t) {
 		return
 	}
-	for name, kind := range map[string]errorfs.OpKind{"write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync} {
-		t.Run(name, func(t *testing.T) {
-			testDiskFails(t, func(op errorfs.Op) bool { return op.Kind == kind && strings.Contains(op.Path, "MANIFEST") })
-		})
+	for name, fails := range map[string]func(op errorfs.Op) bool{
+		"write": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "MANIFEST")
+		},
+		"sync": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileSync && strings.Contains(op.Path, "MANIFEST")
+		},
+		"sync of the directory": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileSync && op.Path == tallyDir
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testDiskFails(t, fails) })
 	}
 }
 
@@ -66,7 +76,7 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 				return nil
 			}
 			switch op.Kind {
-			case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSyncData, errorfs.OpFilePreallocate:
+			case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFilePreallocate:
 				return errorfs.ErrInjected
 			}
 			return nil
@@ -97,6 +107,151 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 		s = storetest.OpenTally(t, store.Options{FS: copyDisk(t, disk)})
 		conformance.Fold(t, s, envs)
 		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "recovered")
+	}
+}
+
+// TestCloseEndsWithFatalErrorOfPebble checks that Close returns if Pebble reports a fatal error
+// during a compaction for which Close waits. Pebble never ends that compaction. Its goroutines are
+// leaked, so the test runs in a process of its own.
+func TestCloseEndsWithFatalErrorOfPebble(t *testing.T) {
+	if runInOwnProcess(t) {
+		return
+	}
+	fs := newCompactionFailure(vfs.NewMem())
+	envs := tally.History(3, 60)
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	conformance.Fold(t, s, envs[:50])
+	row := conformance.RowsOf(t, s)[0]
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Write the same row again, in one table after the other, so that a compaction begins after the
+	// next flush.
+	changeFiles(t, fs, func(db *pebble.DB) (err error) {
+		for range 5 {
+			err = errors.Join(err, db.Set(row.Key, row.Value, pebble.NoSync), db.Flush())
+		}
+		return err
+	})
+	s = storetest.OpenTally(t, store.Options{FS: fs})
+	conformance.Fold(t, s, envs)
+	fs.tablesBefore.Store(1) // that of the flush
+	fs.editsBefore.Store(1)
+	fs.isArmed.Store(true)
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	<-fs.waiting
+
+	// Let the compaction fail when Pebble waits for its end.
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	waitForCall("pebble/v2.(*DB).Close(")
+	close(fs.goOn)
+	if err := <-closed; err != nil {
+		t.Errorf("close: got error %v, want none, because everything was flushed before", err)
+	}
+}
+
+// TestCompactEndsWithFatalErrorOfPebble checks that Compact returns if Pebble reports a fatal error
+// during the compaction, and that the store can then be closed. Pebble never ends the compaction.
+// Its goroutines are leaked, so the test runs in a process of its own.
+func TestCompactEndsWithFatalErrorOfPebble(t *testing.T) {
+	if runInOwnProcess(t) {
+		return
+	}
+	fs := newCompactionFailure(vfs.NewMem())
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	foldOneTable(t, s)
+
+	fs.isArmed.Store(true)
+	compacted := make(chan error)
+	go func() { compacted <- s.Compact(t.Context()) }()
+	<-fs.waiting
+	close(fs.goOn)
+
+	if err := <-compacted; !errors.Is(err, projections.ErrStopped) || !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("compact: got error %v, want %v with %v", err, projections.ErrStopped, errorfs.ErrInjected)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("close: got error %v, want none", err)
+	}
+}
+
+// TestCloseCancelsCompact checks that Close does not wait for the parts of a Compact that have not
+// begun, and that Compact then reports that the store is closed.
+func TestCloseCancelsCompact(t *testing.T) {
+	fs := newCompactionFailure(vfs.NewMem())
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	foldOneTable(t, s)
+
+	// The manifest waits, so the compaction cannot end before Close has begun.
+	fs.succeeds = true
+	fs.isArmed.Store(true)
+	compacted := make(chan error)
+	go func() { compacted <- s.Compact(t.Context()) }()
+	<-fs.waiting
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	if err := <-compacted; !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("compact: got error %v, want %v", err, projections.ErrClosed)
+	}
+	close(fs.goOn)
+	if err := <-closed; err != nil {
+		t.Errorf("close: got error %v, want none", err)
+	}
+}
+
+// foldOneTable folds into one table, which Compact moves to another level.
+func foldOneTable(t *testing.T, s *store.Store) {
+	t.Helper()
+	conformance.Fold(t, s, tally.History(3, 80))
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compactionFailure is a file system on which the compactions of a store of tally wait, once it is
+// armed, until the test lets them write to the manifest.
+type compactionFailure struct {
+	vfs.FS
+	isArmed atomic.Bool
+	// tablesBefore and editsBefore are the numbers of tables that are created, and of writes to the
+	// manifest, before those of the compaction.
+	tablesBefore, editsBefore atomic.Int64
+	// waiting is closed when a compaction is about to create a table or to write to the manifest.
+	// The test closes goOn. The write to the manifest then fails, unless succeeds is set.
+	waiting, goOn chan struct{}
+	succeeds      bool
+}
+
+func newCompactionFailure(disk vfs.FS) *compactionFailure {
+	f := &compactionFailure{waiting: make(chan struct{}), goOn: make(chan struct{})}
+	var once sync.Once
+	f.FS = errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		isTable := op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst")
+		isEdit := op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, tallyDir+"/MANIFEST")
+		switch {
+		case !f.isArmed.Load():
+			return nil
+		case isTable && f.tablesBefore.Add(-1) < 0, isEdit && f.editsBefore.Add(-1) < 0:
+			once.Do(func() { close(f.waiting) })
+			<-f.goOn
+			if isEdit && !f.succeeds {
+				return errorfs.ErrInjected
+			}
+		}
+		return nil
+	}))
+	return f
+}
+
+// waitForCall returns when a goroutine is inside of a function.
+func waitForCall(function string) {
+	stacks := make([]byte, 1<<20)
+	for !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function) {
+		runtime.Gosched()
 	}
 }
 

@@ -149,7 +149,7 @@ type Store struct {
 		hopeless chan error
 	}
 	// dbUse is held for reading by methods that use db without holding folding or a view, so that
-	// Close waits for them.
+	// Close waits for them. While it is held, nothing may wait for Pebble without end.
 	dbUse sync.RWMutex
 
 	// folding is held while rows or the position change or are flushed, and while the store closes.
@@ -339,18 +339,39 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 
 	s.folding.Lock()
 	defer s.folding.Unlock()
+	s.dbUse.Lock()
+	defer s.dbUse.Unlock()
 	if s.isBroken() {
 		return err // Pebble may hold its locks forever, so nothing of it is released
 	}
 	s.fold.batch.Release()
-	s.dbUse.Lock()
-	defer s.dbUse.Unlock()
-	closeErr := s.db.Close()
+	db := s.db
 	s.db = nil
+	closeErr := s.callPebble(db.Close)
 	if s.state.Failure() != nil {
 		return err // the store could not write before either, and has said why
 	}
 	return errors.Join(err, closeErr)
+}
+
+// callPebble calls a function that may wait for goroutines of Pebble, and returns its error. A fatal
+// error of Pebble ends such a goroutine, or the one that calls the function, so the function may
+// never return (see handleFatalError). callPebble then returns the fatal error, wrapped in
+// [projections.ErrStopped], and leaves the function behind. After a fatal error, callPebble does not
+// call the function.
+func (s *Store) callPebble(call func() error) error {
+	done := make(chan error, 1)
+	if !s.isBroken() {
+		go func() { done <- call() }()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-s.broken:
+		// handleFatalError fails the store only after it has closed broken, so the store may not
+		// have failed yet.
+		return s.state.Fail(s.fatalErr)
+	}
 }
 
 // isBroken reports whether Pebble has reported a fatal error.
