@@ -76,6 +76,44 @@ func TestOutdatedSeenIsAskedWithItsOwnSettings(t *testing.T) {
 	}
 }
 
+// TestFeedHidesWhatOutdatedSeenStoreHas checks that a feed hides what an outdated seen store knows to
+// be seen, as FilterSeen does. It says that the page is not exact as soon as the store lacks
+// something that the inbox has.
+func TestFeedHidesWhatOutdatedSeenStoreHas(t *testing.T) {
+	w := newWorld(t, withFeeds)
+	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"), played("ann", "1"))
+	stored := seen.Settings{Window: 2, Retention: 3, FalsePositives: 0.001}
+	dirs := map[string]string{"seen": t.TempDir()}
+	before := w.replica(withFeeds, keepIn(dirs), func(o *worldOptions) { o.seen = &stored })
+	items := []string{"1", "2", "3"}
+	ask(before, before.seenClient.FilterSeen, &skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: items, AtLeast: at})
+	before.shutDown()
+
+	now := w.replica(withFeeds, keepIn(dirs), withSeen)
+	defer now.shutDown()
+	mustBeOutdated(t, now.seen)
+	checkFeed := func(when, at string, completeness skeinv1.FeedCompleteness) {
+		t.Helper()
+		unseen := ask(now, now.seenClient.FilterSeen, &skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: items}).GetUnseenIndexes()
+		if diff := cmp.Diff([]uint32{1, 2}, unseen); diff != "" {
+			t.Errorf("%s: FilterSeen (-want +got):\n%s", when, diff)
+		}
+		for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
+			res := now.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Order: order, AtLeast: at})
+			names := pinNames(res.GetEntries())
+			slices.Sort(names) // the orders differ
+			if diff := cmp.Diff([]string{"bob//2", "bob//3"}, names); diff != "" {
+				t.Errorf("%s, %v (-want +got):\n%s", when, order, diff)
+			}
+			if res.GetCompleteness() != completeness {
+				t.Errorf("%s, %v: got %v, want %v", when, order, res.GetCompleteness(), completeness)
+			}
+		}
+	}
+	checkFeed("seen store that has everything", at, complete)
+	checkFeed("seen store that lacks a play", w.publish(played("ann", "2")), seenUnavailable)
+}
+
 // TestOutdatedNotificationsAreThoseThatTheStoreKeeps checks that an answer has as many
 // notifications as the settings of the store say, and none of those that the store has not dropped
 // yet.

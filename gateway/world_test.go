@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -33,6 +32,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/notifications"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
@@ -336,7 +336,7 @@ func (w *world) openStore(o *worldOptions, newProjection func() projections.Proj
 		// Most tests have several stores, and to create one on a disk takes longer than the rest of
 		// the test.
 		if _, isBenchmark := w.t.(*testing.B); fs == nil && !isBenchmark {
-			fs = vfs.NewMem()
+			fs = storetest.NewMemFS()
 		}
 	}
 	options := live.Options{New: newProjection, Options: store.Options{

@@ -59,9 +59,7 @@ func grammarFor(args []string) any {
 	// Keep the flags before the commands, and the command that is named.
 	var fields []reflect.StructField
 	found := false
-	all := reflect.TypeFor[cli]()
-	for i := range all.NumField() {
-		field := all.Field(i)
+	for field := range reflect.TypeFor[cli]().Fields() {
 		_, isCommand := field.Tag.Lookup("cmd")
 		isNamed := isCommand && args[0] == cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
 		if isNamed || !isCommand {

@@ -710,7 +710,7 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 
 // countingContext counts the contexts that were derived from it and were not canceled yet.
 type countingContext struct {
-	context.Context //nolint:containedctx // it is a context itself
+	context.Context
 
 	derived *atomic.Int64
 }

@@ -28,8 +28,9 @@ import (
 // shift the next page, which begins after the last entry of the page before, not after a number of
 // entries. The next page only leaves out other pins of the served items.
 //
-// No feed fails because of the seen store. If the store is missing, has failed, is being built or
-// does not contain P in time, the page hides nothing, and its completeness is
+// No feed fails because of the seen store. If the store does not contain P in time, for example
+// because it is being built or is outdated, the page hides what the store has. If the store is
+// missing or has failed, the page hides nothing. In all these cases the completeness of the page is
 // FEED_COMPLETENESS_SEEN_UNAVAILABLE.
 type seenFilter struct {
 	service  *Service
@@ -37,8 +38,10 @@ type seenFilter struct {
 	// view is the seen store at one position. It is nil if the store cannot answer, and the page
 	// then hides nothing.
 	view *views.Seen
-	// containedSeq is the sequence of view. If view is nil, it is the sequence that the page has
-	// demanded of the seen store, so that the next page demands at least the same.
+	// isBehind says that the view lacks a part of what the page has demanded of the seen store.
+	isBehind bool
+	// containedSeq is the sequence of view. If view is nil or behind, it is the sequence that the
+	// page has demanded of the seen store, so that the next page demands at least the same.
 	containedSeq uint64
 	// hasFailed says that the view returned an error while the page was read. The caller must then
 	// read the page again without the filter.
@@ -50,7 +53,7 @@ type seenFilter struct {
 // close the filter after it has read the page.
 func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at events.Position, tokenSeq uint64) *seenFilter {
 	f := &seenFilter{service: s, question: question, containedSeq: max(at.Seq, tokenSeq)}
-	if s.Seen == nil || s.Seen.Rebuilding() {
+	if s.Seen == nil {
 		return f
 	}
 	view, err := s.OpenSeen(ctx, nil)
@@ -58,33 +61,23 @@ func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at
 		return f
 	}
 
-	// Nearly always the view contains the sequence, so it is opened before any wait.
-	if view.At.Seq < f.containedSeq {
+	// Showing again what was seen is worse than answering a little late. So wait for the seen store
+	// as long as for a position that a request demands. Do not wait for a store that is being built,
+	// which may take hours, or that is outdated, which has not caught up either.
+	if view.At.Seq < f.containedSeq && !s.Seen.Rebuilding() {
 		view.Close()
-		if view = s.awaitSeen(ctx, f.containedSeq); view == nil {
+		waiting, cancel := views.BoundWait(ctx, s.Wait)
+		defer cancel()
+		_ = s.Seen.WaitFor(waiting, f.containedSeq) // the position of the view says whether the store has got there
+		view, err = s.OpenSeen(ctx, nil)
+		if err != nil {
 			return f
 		}
 	}
 	f.view = view
-	f.containedSeq = view.At.Seq
+	f.isBehind = view.At.Seq < f.containedSeq
+	f.containedSeq = max(f.containedSeq, view.At.Seq)
 	return f
-}
-
-// awaitSeen waits until the seen store contains a sequence of the log, and opens it. It returns nil
-// if the store does not contain the sequence in time, or has failed.
-func (s *Service) awaitSeen(ctx context.Context, seq uint64) *views.Seen {
-	// Showing again what was seen is worse than answering a little late. So wait for the seen store
-	// as long as for a position that a request demands.
-	waiting, cancel := views.BoundWait(ctx, s.Wait)
-	defer cancel()
-	if s.Seen.WaitFor(waiting, seq) != nil {
-		return nil
-	}
-	view, err := s.OpenSeen(ctx, nil)
-	if err != nil {
-		return nil
-	}
-	return view
 }
 
 // seenQuestion returns the question to the seen store for what a reader has seen. The question sets
@@ -128,7 +121,7 @@ func (f *seenFilter) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
 	switch {
 	// This case comes first, because it means that the page may show pins that it should hide. An
 	// inbox that is being rebuilt only lacks pins.
-	case f != nil && (f.view == nil || f.hasFailed):
+	case f != nil && (f.view == nil || f.isBehind || f.hasFailed):
 		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE
 	case r.Rebuilding:
 		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_REBUILDING

@@ -12,6 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
+// NewMemFS returns an empty file system in memory.
+func NewMemFS() store.FS { return vfs.NewMem() }
+
 // OpenTally opens a store that is closed at the end of the test. Without a file system in opts, the
 // store is in memory; without a projection, it has the one of [tally.New]. The directory is always
 // "data".

@@ -87,7 +87,8 @@ const (
 	FeedCompleteness_FEED_COMPLETENESS_COMPLETE FeedCompleteness = 1
 	// A part of the feed is being rebuilt. Entries may be missing, but none is wrong.
 	FeedCompleteness_FEED_COMPLETENESS_REBUILDING FeedCompleteness = 2
-	// The request asks to hide what the reader has seen, but the seen projection did not answer. So seen items were not hidden.
+	// The request asks to hide what the reader has seen, but the seen projection did not answer, or only from before the position of the page.
+	// For example, it is outdated. So seen items may not be hidden, and items that no longer count as seen may be.
 	FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE FeedCompleteness = 3
 )
 

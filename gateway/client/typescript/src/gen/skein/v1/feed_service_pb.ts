@@ -1158,7 +1158,8 @@ export enum FeedCompleteness {
   REBUILDING = 2,
 
   /**
-   * The request asks to hide what the reader has seen, but the seen projection did not answer. So seen items were not hidden.
+   * The request asks to hide what the reader has seen, but the seen projection did not answer, or only from before the position of the page.
+   * For example, it is outdated. So seen items may not be hidden, and items that no longer count as seen may be.
    *
    * @generated from enum value: FEED_COMPLETENESS_SEEN_UNAVAILABLE = 3;
    */
