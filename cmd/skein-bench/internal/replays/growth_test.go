@@ -126,7 +126,7 @@ func TestGrowthArchiveHasAllFollows(t *testing.T) {
 	if err := a.Check(t.Context(), func(uint64, uint64) {}); err != nil {
 		t.Error(err)
 	}
-	if got, want := a.End().Epoch, uint32(growthEpoch+1); got != want {
+	if got, want := a.End().Epoch, uint32(growthEpoch+2); got != want {
 		t.Errorf("epoch of the end: got %v, want %v", got, want)
 	}
 	wantEnvelopes := uint64((log.n + eventsPerEnvelope - 1) / eventsPerEnvelope)
