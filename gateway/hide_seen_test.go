@@ -207,7 +207,8 @@ func TestFeedSaysIfSeenItemsAreNotHidden(t *testing.T) {
 }
 
 // TestHideSeenWaitsForLaggingSeenStore checks that a page waits for a seen store that lags behind
-// the inbox, but only for a limited time. After this time, the page hides nothing.
+// the inbox, but only for a limited time. After this time, the page hides only what
+// the store has.
 func TestHideSeenWaitsForLaggingSeenStore(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))

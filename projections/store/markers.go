@@ -43,8 +43,8 @@ func withOrderedMarkers(fs FS) FS {
 	}))
 }
 
-// withDirectorySyncs returns fs with files of the directory dir that call handleError, which must
-// not return, if a sync of the directory fails.
+// withDirectorySyncs returns fs, and calls handleError if a sync of the directory dir fails. If
+// handleError returns, the sync returns its error to the caller.
 func withDirectorySyncs(fs FS, dir string, handleError func(error)) FS {
 	return &directorySyncFS{fs, dir, handleError}
 }

@@ -104,6 +104,7 @@ func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 	opened := make(chan result, 1) // with room for a result that nobody waits for any more
 	go func() {
 		db, err := pebble.Open(s.dir, o)
+		s.opening.hasReturned.Store(true)
 		opened <- result{db, err}
 	}()
 
@@ -203,10 +204,12 @@ func (s *Store) handleFatalError(err error) {
 // handleFailedDirectorySync is called when the directory of the store could not be synced. Where
 // Pebble syncs the directory after it has moved a marker, Pebble would panic with the error, in a
 // goroutine of its own, and so end the process. handleFailedDirectorySync handles every such
-// failure as a fatal error instead, and does not return.
+// failure as a fatal error instead, and does not return. Only the first failure while the rows of
+// the store are loaded is left to Pebble, as [Store.handleOpeningFailure] does: nobody waits for
+// pebble.Open any more then, and the store has no fold that could stop.
 func (s *Store) handleFailedDirectorySync(err error) {
 	err = fmt.Errorf("sync %s: %w", s.dir, err)
-	if !s.opened.Load() {
+	if !s.opening.hasReturned.Load() {
 		s.abandonOpening(err)
 	}
 	s.handleFatalError(err)

@@ -142,11 +142,12 @@ type Store struct {
 	fatalErr  error
 	// slowDisk counts disk operations that took seconds.
 	slowDisk atomic.Uint64
-	// opening is used only while Pebble opens. failures counts fatal errors, and hopeless receives
-	// one if Pebble would retry forever.
+	// opening is used only while the store opens. failures counts fatal errors, and hopeless
+	// receives one if Pebble would retry forever. hasReturned says that pebble.Open has returned.
 	opening struct {
-		failures atomic.Int64
-		hopeless chan error
+		failures    atomic.Int64
+		hopeless    chan error
+		hasReturned atomic.Bool
 	}
 	// dbUse is held for reading by methods that use db without holding folding or a view, so that
 	// Close waits for them. While it is held, nothing may wait for Pebble without end.
@@ -354,24 +355,29 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	return errors.Join(err, closeErr)
 }
 
-// callPebble calls a function that may wait for goroutines of Pebble, and returns its error. A fatal
-// error of Pebble ends such a goroutine, or the one that calls the function, so the function may
-// never return (see handleFatalError). callPebble then returns the fatal error, wrapped in
-// [projections.ErrStopped], and leaves the function behind. After a fatal error, callPebble does not
-// call the function.
+// callPebble calls a function that may wait for goroutines of Pebble, and returns its error. A
+// fatal error of Pebble ends such a goroutine, or the one that calls the function, so the function
+// may never return (see handleFatalError). callPebble then returns the fatal error, wrapped in
+// [projections.ErrStopped], and leaves the function behind. After a fatal error, callPebble does
+// not call the function.
 func (s *Store) callPebble(call func() error) error {
 	done := make(chan error, 1)
 	if !s.isBroken() {
 		go func() { done <- call() }()
 	}
+	var err error
 	select {
-	case err := <-done:
-		return err
+	case err = <-done:
 	case <-s.broken:
-		// handleFatalError fails the store only after it has closed broken, so the store may not
-		// have failed yet.
-		return s.state.Fail(s.fatalErr)
+		err = projections.ErrStopped
 	}
+	if err != nil && s.isBroken() {
+		// The fatal error is the cause, also if the function has returned an error that follows from
+		// it. handleFatalError fails the store only after it has closed broken, so the store may not
+		// have failed yet.
+		err = s.state.Fail(s.fatalErr)
+	}
+	return err
 }
 
 // isBroken reports whether Pebble has reported a fatal error.
