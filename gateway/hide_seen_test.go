@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -207,8 +208,7 @@ func TestFeedSaysIfSeenItemsAreNotHidden(t *testing.T) {
 }
 
 // TestHideSeenWaitsForLaggingSeenStore checks that a page waits for a seen store that lags behind
-// the inbox, but only for a limited time. After this time, the page hides only what
-// the store has.
+// the inbox, but only for a limited time. After this time, the page hides only what the store has.
 func TestHideSeenWaitsForLaggingSeenStore(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))
@@ -225,8 +225,17 @@ func TestHideSeenWaitsForLaggingSeenStore(t *testing.T) {
 		t.Errorf("seen store that lags too long: got %v, want two entries and %v", res, seenUnavailable)
 	}
 
-	// With more patience, the page contains the second envelope.
+	// With more patience, there is no answer until the seen store has read the second envelope. The
+	// client gives up after a moment in which a page that does not wait would be answered.
 	lagging.server.views.Wait = patienceOfTests
+	impatient, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	time.AfterFunc(200*time.Millisecond, giveUp)
+	if res, err := lagging.feed.ReadFeed(impatient, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeCanceled {
+		t.Errorf("before the seen store catches up: got %v and error %v, want no answer", res, err)
+	}
+
+	// Then the page contains the second envelope.
 	answered := make(chan *skeinv1.ReadFeedResponse)
 	go func() {
 		res, err := lagging.feed.ReadFeed(t.Context(), connect.NewRequest(req))
