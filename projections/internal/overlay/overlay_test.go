@@ -188,6 +188,39 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 	}
 }
 
+// TestManyRowsAreInOrder checks that an iterator over all rows has them in the order of their keys
+// if they are so many that they are first sorted by shard, and that two commits write them.
+func TestManyRowsAreInOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	db := openTestDB(t)
+	want := openTestDB(t)
+	var o Overlay
+	o.Init(db, 0, joinValues)
+	defer o.Close()
+
+	// The second commit sorts fewer rows in the memory of the first one.
+	for _, n := range []int{5000, 2000} {
+		batch := want.NewIndexedBatch()
+		for range n {
+			key := appendPrefix(nil, events.Shard(r.IntN(1<<16)>>r.IntN(12)), byte(0x10+r.IntN(3)))
+			key = fmt.Append(key, r.IntN(100))
+			value := fmt.Append(nil, r.IntN(1000))
+			o.Set(key, value)
+			_ = batch.Set(key, value, nil)
+		}
+		compareScans(t, &o, batch, nil, nil, appendPrefix(nil, 1<<10, 0x11))
+
+		if err := errors.Join(o.Commit(), want.Apply(batch, pebble.NoSync)); err != nil {
+			t.Fatal(err)
+		}
+		batch = want.NewIndexedBatch()
+		compareScans(t, &o, batch, nil, nil, appendPrefix(nil, 1<<10, 0x11))
+		if err := batch.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // beginFlush starts a flush as a store does, and returns the channel that is closed at its end.
 func beginFlush(t *testing.T, o *Overlay) <-chan struct{} {
 	t.Helper()
