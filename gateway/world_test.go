@@ -6,10 +6,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"flag"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -44,14 +42,7 @@ import (
 func TestMain(m *testing.M) {
 	// Tests are short unless they are run with -short=false; see docs/development.md.
 	_ = flag.Set("test.short", "true")
-	code := m.Run()
-	if code == 0 {
-		if err := leaktest.Find(); err != nil {
-			slog.Error("goroutines left behind", "error", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	leaktest.Main(m)
 }
 
 // world is a whole service: an embedded log on disk, the graph, and a server on a port of its own.
