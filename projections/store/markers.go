@@ -49,6 +49,7 @@ func withDirectorySyncs(fs FS, dir string, handleError func(error)) FS {
 	return &directorySyncFS{fs, dir, handleError}
 }
 
+// directorySyncFS is a file system that reports failed syncs of one directory.
 type directorySyncFS struct {
 	FS
 	dir         string
@@ -64,6 +65,7 @@ func (fs *directorySyncFS) OpenDir(name string) (vfs.File, error) {
 	return &syncedDirectory{f, fs.handleError}, nil
 }
 
+// syncedDirectory is the open directory whose failed syncs are reported.
 type syncedDirectory struct {
 	vfs.File
 	handleError func(error)

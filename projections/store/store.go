@@ -365,12 +365,14 @@ func (s *Store) callPebble(call func() error) error {
 	if !s.isBroken() {
 		go func() { done <- call() }()
 	}
+
 	var err error
 	select {
 	case err = <-done:
 	case <-s.broken:
 		err = projections.ErrStopped
 	}
+
 	if err != nil && s.isBroken() {
 		// The fatal error is the cause, also if the function has returned an error that follows from
 		// it. handleFatalError fails the store only after it has closed broken, so the store may not

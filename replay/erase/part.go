@@ -341,10 +341,12 @@ func (p *Part) holdBuilds(ctx context.Context, epoch uint32) error {
 		return nil
 	}
 
+	// Do not hold mu here: another build may have the lock for long.
 	release, err := p.LockBuilds(ctx)
 	if err != nil {
 		return err
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hold = buildsHold{epoch, time.AfterFunc(holdTime, release), release}

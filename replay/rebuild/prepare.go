@@ -135,6 +135,8 @@ func (r *preparing) buildOrContinue(ctx context.Context) error {
 	if err := r.preparation.Remove(); err != nil {
 		return err
 	}
+	// Remove has also removed the file that says what the generation is built from. Without that
+	// file, a service that starts meanwhile would remove the new build.
 	if err := r.preparation.Begin(); err != nil {
 		return err
 	}
