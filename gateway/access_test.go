@@ -303,6 +303,7 @@ func TestStreamsDemandTheirRole(t *testing.T) {
 // TestStreamEndsWithItsToken checks that a stream ends when its token is removed from the token
 // file.
 func TestStreamEndsWithItsToken(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.server.reauthPeriod = time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
@@ -527,6 +528,7 @@ func TestZeroIdentityIsRefused(t *testing.T) {
 // TestTokensAreInNoLogOrAnswer sends tokens in all kinds of wrong headers, to every method, and
 // writes one into the token file. Neither the log nor an error contains the end of any of them.
 func TestTokensAreInNoLogOrAnswer(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	validJWT := g.jwts.Token(nil)
 	signature := strings.Split(validJWT, ".")[2]

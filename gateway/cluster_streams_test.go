@@ -79,6 +79,7 @@ func TestClusterPassesOnScan(t *testing.T) {
 // TestClusterStreamsAvoidHungNode checks that, if a node accepts a stream and sends nothing, the
 // other node that holds the user answers.
 func TestClusterStreamsAvoidHungNode(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	at, want := c.whole.fans("star", 10)
 	healthy := *c.alive.Load()
@@ -121,6 +122,7 @@ func TestClusterStreamsAvoidHungNode(t *testing.T) {
 // TestClusterStreamsEndWithTheirNode checks that a stream ends when its node is no longer alive,
 // although its connection is open. Another node answers a new stream.
 func TestClusterStreamsEndWithTheirNode(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	n := c.nodeWithout(t, "ann")
 	all := *c.alive.Load()
@@ -180,6 +182,7 @@ func TestClusterRefusesEveryFollowBeyondTheLimit(t *testing.T) {
 // TestClusterNamesPartitionsThatNobodyServes checks that calls about a partition that no node
 // serves fail with an error that has its number. Other calls are answered.
 func TestClusterNamesPartitionsThatNobodyServes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 1 })
 	n := c.nodeWithout(t, "ann")
 	at := n.publish(follow("ann", "bob"))

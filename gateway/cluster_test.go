@@ -167,6 +167,7 @@ type fatalTester interface {
 // gets the request for the next page, the answer is that of a process that holds everything. This
 // is also true after a node is gone.
 func TestClusterAnswersAsOneProcess(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var at string
@@ -208,6 +209,7 @@ func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 // TestNodesTrustOnlyTheirAuthority checks that nodes with certificates of one authority answer each
 // other, and nobody else.
 func TestNodesTrustOnlyTheirAuthority(t *testing.T) {
+	t.Parallel()
 	authority := accesstest.NewAuthority(t)
 	stranger := accesstest.NewAuthority(t)
 	withCertificate := func(signer, trusted *accesstest.Authority) func(*worldOptions) {

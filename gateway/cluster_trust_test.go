@@ -70,6 +70,7 @@ func (r *relay) distinctStatuses() []int {
 // which nodes find each other: make nodes call any address. That address gets proofs that no node
 // accepts, and cannot answer any call.
 func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	at := c.whole.publish(block("ann", "bob"))
 	goodNodes := slices.Clone(*c.alive.Load())

@@ -97,6 +97,7 @@ func TestNodeIsNotReadyBeforeOthersKnowIt(t *testing.T) {
 // would fail because no node has the rows. A node that has partitions and was ready stays ready
 // while others are lost, because calls about the remaining partitions are answered.
 func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
+	t.Parallel()
 	var none, firstHalf events.Partitions
 	for p := range events.NumPartitions / 2 {
 		firstHalf.Add(uint8(p))

@@ -124,6 +124,7 @@ func TestFeedHidesItemsWithoutSeenStore(t *testing.T) {
 // also within one call. It accepts an item that is hidden already, an item instead of another, and
 // history.
 func TestNobodyHidesMoreItemsThanTheLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withAllStores)
 
 	// Hide all items but one that the limit allows. A call has a thousand events at most.

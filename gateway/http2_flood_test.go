@@ -145,6 +145,7 @@ func TestRapidResets(t *testing.T) {
 // TestHTTP2ContinuationFlood checks that header fields without an end, in CONTINUATION frames, end
 // their connection before they fill the memory, and that other calls are answered afterwards.
 func TestHTTP2ContinuationFlood(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	f := w.h2Client(t)
 	var fields bytes.Buffer

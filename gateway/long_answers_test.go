@@ -65,6 +65,7 @@ func (w *world) readLongPages(size int32, timeout time.Duration) map[string]erro
 // TestLongAnswers checks that a long page waits for a place in the budget of long pages, and
 // gives the place back. Short pages do not wait.
 func TestLongAnswers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withFeeds, withSeen, withCounters)
 	w.caughtUp(w.publish(follow("ann", "bob"), pinned("bob", "", "p")))
 	longPages := w.server.budgets.LongPages

@@ -85,6 +85,7 @@ func (e *twoEndpoints) demandSame(t *testing.T, requests string) []string {
 // TestLoopAnswersLikeNetHTTP checks that every request is answered as if there were net/http alone,
 // whatever comes before and behind it on the connection.
 func TestLoopAnswersLikeNetHTTP(t *testing.T) {
+	t.Parallel()
 	allowHostX := func(o *worldOptions) { o.AllowedHosts = []string{"x"} }
 	w := newWorld(t, withSeen, allowHostX)
 	evs := []*skeinv1.Event{follow("ann", "bob")}

@@ -457,6 +457,7 @@ const mostReads = 20
 // first time. Every answer must be the right one or an error. At most one of the three calls may
 // fail, because a failed read must leave nothing wrong in memory.
 func TestFailedReadIsNeverAWrongAnswer(t *testing.T) {
+	t.Parallel()
 	faults := &conformance.FailingRead{}
 	w := newWorld(t, withFeeds, withSeen, withNotifications, func(o *worldOptions) {
 		o.fs = faults.FileSystem(nil)

@@ -81,6 +81,7 @@ func flood[Res any](
 // TestFloodOfStreams checks that each kind of stream has a budget of its own, and takes nothing
 // from the budgets of calls. The streams of health matter most, because they need no token.
 func TestFloodOfStreams(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 4 })
 	w.multiplexed()
 

@@ -247,6 +247,7 @@ func TestWatchFeedThatIsRefused(t *testing.T) {
 }
 
 func TestWatchFeedOfCallers(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(follow("ann", "bob"), pinned("bob", "", "p"))
 	for _, token := range []string{"reader", "ann"} {

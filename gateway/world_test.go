@@ -42,6 +42,7 @@ import (
 func TestMain(m *testing.M) {
 	// Tests are short unless they are run with -short=false; see docs/development.md.
 	_ = flag.Set("test.short", "true")
+	_ = flag.Set("test.parallel", "6") // parallel tests mostly wait, for timers and disks
 	leaktest.Main(m)
 }
 

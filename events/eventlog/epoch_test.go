@@ -38,6 +38,7 @@ func restoreLog(t *testing.T, archive *memoryArchive, r RestoredState) (*Log, Co
 // cursors of the epoch before are valid, times still rise, and an event id that was seen within the
 // horizon before the epoch is a repeat, wherever a reader starts (I5, I6).
 func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
+	t.Parallel()
 	histories := 8
 	if testing.Short() {
 		histories = 2

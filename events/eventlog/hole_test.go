@@ -42,6 +42,7 @@ func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, en
 // a reader gets the same as a reader of the whole stream, wherever it starts, and whether its
 // process knows of the holes already or not.
 func TestArchiveCoversHolesOfStream(t *testing.T) {
+	t.Parallel()
 	histories := 8
 	if testing.Short() {
 		histories = 3
@@ -167,6 +168,7 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 // TestArchiveCoversDamagedFile checks that if a block file of the stream is damaged and the archive
 // has all its messages, readers get the same as before.
 func TestArchiveCoversDamagedFile(t *testing.T) {
+	t.Parallel()
 	for name, offset := range map[string]int64{"start of the file": 0, "middle of the file": -1} {
 		t.Run(name, func(t *testing.T) { testDamagedFile(t, offset) })
 	}

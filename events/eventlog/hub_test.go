@@ -148,6 +148,7 @@ func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 // TestHubReadsOnlyAsFarAsNeeded checks that the hub decodes nothing without a subscriber, and that
 // the ring and the part that is read ahead stay within their limits.
 func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
+	t.Parallel()
 	const envelopes = 300
 	l, _ := openFilledLog(t, envelopes, 100)
 	perEnvelope := memoryCost(readWholeLog(t, l)[0])
@@ -478,6 +479,7 @@ func copyDirectory(t testing.TB, to, from string) {
 // TestReaderFailsWhenLogIsReplaced stops a server and starts it with another log. Readers fail with
 // an error that says so, and do not wait for the old log.
 func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
+	t.Parallel()
 	quiet := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
 		extra int  // envelopes that are appended to the older copy before the server starts with it
@@ -633,6 +635,7 @@ func TestErrorOfOldPositionDoesNotReachNewSubscriber(t *testing.T) {
 // TestManySubscribersEachReadTheWholeLog has subscribers that come, go, lag and overtake each other.
 // Each gets every envelope after its cursor, in order.
 func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	envelopes := 1500
 	if testing.Short() {

@@ -14,6 +14,7 @@ import (
 // trimmed, and whatever the hub has read before. The history has repeats, malformed events and a
 // clock that jumps.
 func TestCursorAtContinuesLikeFullRead(t *testing.T) {
+	t.Parallel()
 	histories := 6
 	if testing.Short() {
 		histories = 2

@@ -193,6 +193,7 @@ func createStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig
 }
 
 func TestOpenRejectsUnfitStream(t *testing.T) {
+	t.Parallel()
 	ns := startTestServer(t, server.Options{})
 	js := connectPlainClient(t, ns)
 	for want, change := range map[string]func(*jetstream.StreamConfig){
@@ -383,6 +384,7 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 // of the log, also those that it has not read yet. It rejects positions of other logs and epochs,
 // and positions after the end.
 func TestCheckPositionRejectsForeignAndFuturePositions(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})
 	a := mustOpenLog(t, Config{URL: ns.ClientURL()})

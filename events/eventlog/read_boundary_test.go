@@ -14,6 +14,7 @@ import (
 // the whole stream, wherever it starts, and however much of the log is archived and trimmed. It
 // reads the archive only if the stream does not have everything.
 func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
+	t.Parallel()
 	histories := 12
 	if testing.Short() {
 		histories = 3
@@ -152,6 +153,7 @@ func TestReadersMissNothingDuringTrim(t *testing.T) {
 // TestOvertakenReaderReturnsToArchive checks that a reader of the stream that trimming overtakes goes
 // back to the archive, whether it was interrupted before or not.
 func TestOvertakenReaderReturnsToArchive(t *testing.T) {
+	t.Parallel()
 	runInBubble(t, func(t *testing.T) {
 		for _, interrupted := range []bool{false, true} {
 			t.Logf("interrupted: %v", interrupted)

@@ -167,6 +167,7 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 // A wrong row in one store is found because another store disagrees, by the check that is meant to
 // find it.
 func TestWrongRowIsFoundByItsCheck(t *testing.T) {
+	t.Parallel()
 	w := memlog.NewWorld(1, 5)
 	pinCreated := func(pin string) events.Event {
 		return events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: pin, Item: "film"}

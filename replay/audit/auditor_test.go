@@ -73,6 +73,7 @@ func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan aud
 
 // Wrong rows in any store are repaired without anyone asking for it.
 func TestAuditorRepairsWrongRows(t *testing.T) {
+	t.Parallel()
 	envs := memlog.NewWorld(3, 40).Envelopes(400)
 	f := newTestStores(t, envs)
 
@@ -189,6 +190,7 @@ func (g graphWithoutFollowers) Apply(ev events.Event, b *projections.Batch) erro
 
 // While everything is written and nothing is wrong, nothing is found and nothing is repaired.
 func TestAuditorFindsNothingUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := memlog.NewWorld(6, 60)
 	f := newTestStores(t, w.Envelopes(200))
 	statuses, stop := f.runAuditor(nil)
@@ -232,6 +234,7 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 // A finding for whose repair there is too little free disk waits. It counts once, and the repair is
 // performed when there is enough disk.
 func TestAuditorWaitsForDisk(t *testing.T) {
+	t.Parallel()
 	w := memlog.NewWorld(7, 10)
 	f := newTestStores(t, []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),

@@ -15,6 +15,7 @@ import (
 
 // Stores of some partitions agree in what they have, even if each has other partitions.
 func TestStoresOfSomePartitionsAgree(t *testing.T) {
+	t.Parallel()
 	// withoutEvery returns all partitions except every n-th.
 	withoutEvery := func(n int) (s events.Partitions) {
 		for p := range events.NumPartitions {

@@ -111,6 +111,7 @@ func (p countersMissingAPin) Apply(ev events.Event, b *projections.Batch) error 
 // If a list is longer than what is read for recently written entities, a wrong count of it is found
 // by the round, and does not disappear when the finding is checked again.
 func TestWrongCountOfLongListStaysFound(t *testing.T) {
+	t.Parallel()
 	w := memlog.NewWorld(1, 5)
 	var pins []*events.Envelope
 	for n := range 2500 {

@@ -292,6 +292,7 @@ func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps
 // Wherever an erasure of several users is interrupted, by a restart or by a temporary fault, the
 // log continues. When the erasure is repeated, no file contains an id.
 func TestInterruptedErasureCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	from := prepareDir(t)
 
 	var interruptedInOldEpoch, interruptedInNewEpoch int
@@ -332,6 +333,7 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 // names, files that were being written, copies of stores, and stores of projections that the
 // process does not have.
 func TestErasureRemovesLeftoverFiles(t *testing.T) {
+	t.Parallel()
 	s := startService(t, prepareDir(t))
 
 	// Remove the manifests of snapshots, as if the process had crashed before it wrote them.

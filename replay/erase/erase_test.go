@@ -230,6 +230,7 @@ func withoutLogTime(rows conformance.Rows) conformance.Rows {
 // After an erasure, no file contains the id (I12). Everything else is unchanged, even in stores
 // that are rebuilt from the log. Readers, publishers and the service continue.
 func TestErasedIDIsInNoFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startService(t, dir)
 	w := memlog.NewWorld(1, 30)
@@ -306,6 +307,7 @@ func checkInNoFile(t *testing.T, dir string, users []string) {
 // which events about them were delivered, and no row of another user changes. The report names a
 // user who is not in the log by the place in the list.
 func TestManyUsersAreErasedInOnePass(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startService(t, dir)
 	w := memlog.NewWorld(11, 30)
@@ -357,6 +359,7 @@ func TestManyUsersAreErasedInOnePass(t *testing.T) {
 // the next one is about another user. The log only names the partitions of the last erasure, so the
 // next one builds all partitions from the log and copies none.
 func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startService(t, dir)
 	s.waitForRows(s.publish(memlog.NewWorld(12, 20).Envelopes(100), erasedNames))
@@ -396,6 +399,7 @@ func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 // An id that no event names, for example because it is misspelled, changes nothing. The id of a
 // user who was erased before is known.
 func TestUnknownUserIsNotErased(t *testing.T) {
+	t.Parallel()
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
 	checkUnknown := func(user string) {
@@ -433,6 +437,7 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 
 // No caller that publishes, reads or waits gets an error, and no acknowledged event is missing.
 func TestErasureDisturbsNoCaller(t *testing.T) {
+	t.Parallel()
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
 	s.waitForRows(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))

@@ -162,6 +162,7 @@ func (p *otherNode) waitForRows(seq uint64) []conformance.Rows {
 // After an erasure, no file of any node contains the id, and the rows of all other users are
 // unchanged.
 func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -207,6 +208,7 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 // have read a user's events before they were scrubbed, and the deletion afterwards, when that names
 // only the pseudonym.
 func TestNodeBuildsNothingWhileLogIsScrubbed(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -297,6 +299,7 @@ func TestNodeBuildsAgainAfterLostErasure(t *testing.T) {
 
 // If a node cannot take part, the user is not deleted, or nothing is scrubbed.
 func TestNothingIsScrubbedWithoutANode(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -365,6 +368,7 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 // part, and stopped before it had rebuilt its stores, continues with them and rebuilds them later.
 // A node that was running but was not asked stops.
 func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()

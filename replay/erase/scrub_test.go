@@ -239,6 +239,7 @@ func (h history) String() string {
 // From the deletion of a user on, a fold of the scrubbed log has the same rows as a fold of the
 // original log (I12, I4).
 func TestScrubbedLogFoldsAlike(t *testing.T) {
+	t.Parallel()
 	for name, opt := range map[string]histories.Options{
 		"graph": {}, "feeds": {Feeds: true}, "plays": {Plays: true},
 	} {
@@ -285,6 +286,7 @@ func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 
 // TestScrubbedWorldFoldsAlike checks the same with longer logs, in which 40 users do everything.
 func TestScrubbedWorldFoldsAlike(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		w := memlog.NewWorld(seed, 40)
 		envs := w.Envelopes(1500)

@@ -104,6 +104,7 @@ func snapshotNames(t *testing.T, b bucket.Bucket) (names []string) {
 // stores are restored from a copy of a snapshot from before the erasure, they do not bring the user
 // back.
 func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -197,6 +198,7 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 // Snapshots that were taken by hand are removed by their names only (docs/operations.md). The
 // report names those that may contain the user, and where they are.
 func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -243,6 +245,7 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 // rebuilt. A snapshot from after the flush of the deletion can be restored, and its stores are
 // rebuilt.
 func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
+	t.Parallel()
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()

@@ -58,6 +58,7 @@ func mustResize(
 // A node copies the partitions that it gets from several other nodes while the log grows, and reads
 // only the tail of the log. Its rows are those of a fold.
 func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	w.publish(100)
 	for _, p := range all.Constructors(all.Settings{}) {

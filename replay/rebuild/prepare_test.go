@@ -64,6 +64,7 @@ func (w *testLog) newTarget(dir string, held *events.Partitions) rebuild.Target 
 // TestPreparedGenerationHasTheRowsOfTheLog prepares a generation in two calls while another
 // generation follows the log. Both have all partitions or, as on a node of a cluster, some.
 func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
+	t.Parallel()
 	for name, partitions := range map[string]events.Partitions{
 		"all partitions":  events.AllPartitions(),
 		"a third of them": everyNth(0, 3),
@@ -184,6 +185,7 @@ func (s singleEnvelopes) Next(ctx context.Context, _ int) ([]*events.Envelope, e
 // next one reads the rest, and a tenth of the log again at most. If what was saved is damaged, it
 // reads the whole log again.
 func TestInterruptedReadingContinues(t *testing.T) {
+	t.Parallel()
 	for name, isDamaged := range map[string]bool{"whole": false, "damaged": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestLog(t)

@@ -67,6 +67,7 @@ func (w *testLog) startLoad(lives []*live.Live) (publishMore, stop func()) {
 // previous generation. No read fails, and the rows are those of a fold. The benchmark measures how
 // short the pause is.
 func TestRebuildUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	n := 2500
 	if testing.Short() {
@@ -156,6 +157,7 @@ func (s *closingHook) Close() {
 // What the log received while a generation was built is folded before the cut-over, if it is more
 // than the cut-over may fold.
 func TestRebuildCatchesUp(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	l := w.openLive(newGraph, store.Options{})
 	publishOnce := func(envelopes int) func() {
@@ -221,6 +223,7 @@ func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envel
 
 // A rebuild that was stopped leaves nothing behind, and the next one starts from the beginning.
 func TestStoppedRebuildLeavesNothing(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()

@@ -13,6 +13,7 @@ import (
 // Every projection is renewed while the log grows and the projection is read: with partitions from
 // the log, with some of them, and with none. No read fails, and the rows are those of a fold.
 func TestRenewedStoreHasTheRowsOfAFold(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	n := 300
 	if testing.Short() {

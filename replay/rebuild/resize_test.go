@@ -36,6 +36,7 @@ func (w *testLog) subscribeGrowing(from events.Cursor, kinds events.KindSet) (st
 // Every projection of a node takes and gives away partitions while the log grows and the projection
 // is read. No read fails, and the rows are those of a fold for its partitions.
 func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	n := 300
 	if testing.Short() {
@@ -104,6 +105,7 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 // If a resize is interrupted, at the start of the log or later, the present generation continues
 // with its partitions, and nothing is left behind.
 func TestStoppedResizeLeavesNothing(t *testing.T) {
+	t.Parallel()
 	w := newTestLog(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
