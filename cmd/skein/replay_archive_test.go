@@ -130,7 +130,7 @@ func mustFindOneFile(t *testing.T, pattern ...string) string {
 // There must be want of them.
 func mustFindMovedLogs(t *testing.T, dir string, want int) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
+	found, err := service.DamagedLogs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,12 +300,12 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 func TestArchiveRestoreContinuesAfterInterruption(t *testing.T) {
 	t.Parallel()
 	dir := archiveTwoOfThreeFollows(t)
-	moved := filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260101T000000.000000Z")
+	moved := filepath.Join(dir, service.DamagedLogPrefix+"20260101T000000.000000Z")
 	if err := os.Rename(filepath.Join(dir, service.LogDir), moved); err != nil {
 		t.Fatal(err)
 	}
 	// A later directory, which is empty, must not be taken for the log.
-	if err := os.Mkdir(filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260202T000000.000000Z"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, service.DamagedLogPrefix+"20260202T000000.000000Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 

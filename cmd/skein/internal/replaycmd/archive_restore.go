@@ -26,10 +26,6 @@ import (
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
-// DamagedDirPrefix begins the names of the directories to which damaged logs are moved, below the
-// data directory. The time of the move follows.
-const DamagedDirPrefix = service.LogDir + "-damaged-"
-
 type archiveRestoreCmd struct {
 	archiveLocationFlags `embed:""`
 
@@ -187,7 +183,7 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 			std.Sayf("the log in %s is damaged: %v", dir, mismatch)
 		}
 
-		movedDir := filepath.Join(c.Data, DamagedDirPrefix+time.Now().UTC().Format("20060102T150405.000000Z"))
+		movedDir := filepath.Join(c.Data, service.DamagedLogPrefix+time.Now().UTC().Format("20060102T150405.000000Z"))
 		o.FreeSpace = func() error {
 			if err := os.Rename(dir, movedDir); err != nil {
 				return err
@@ -247,11 +243,10 @@ func (c *archiveRestoreCmd) replaceEventIDFiles(ctx context.Context, std *comman
 // findDamagedLog returns the directory of the latest damaged log that an earlier run has moved away
 // and that has something to salvage. It returns the empty string if there is none.
 func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket) (string, error) {
-	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDirPrefix+"*"))
+	dirs, err := service.DamagedLogs(c.Data)
 	if err != nil {
 		return "", err
 	}
-	slices.Sort(dirs) // the names end with the time
 	for _, dir := range slices.Backward(dirs) {
 		check, err := archiver.CheckStream(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {

@@ -147,9 +147,12 @@ func (s *Service) prepareErasure(req *operator.OperationRequest) (operation.Func
 			Shared:    s.bucketOfAllSnapshots(),
 		}, req.Users, p)
 
-		// `skein replay archive restore` leaves a damaged log in the data directory until an
-		// operator removes it. Such a log still has the user.
-		if damaged, _ := filepath.Glob(filepath.Join(s.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
+		// A damaged log still has the user.
+		damaged, globErr := DamagedLogs(s.dir)
+		if globErr != nil {
+			return "", errors.Join(err, globErr)
+		}
+		if len(damaged) > 0 {
 			report.OperatorTasks = append(report.OperatorTasks, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
 		// Reports and errors of earlier operations may name the user.
