@@ -75,7 +75,8 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	if err := disk.CheckManifest(o.FS, s.dir); err != nil {
 		return nil, err
 	}
-	db, err := s.openOrAbandon(o)
+	db, err := pebble.Open(s.dir, o)
+	s.pebbleOpen.Store(true)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", projections.ErrNoStore, err)
 	}
@@ -90,49 +91,6 @@ func wrapInUse(err error) error {
 		return fmt.Errorf("%w: %w", projections.ErrInUse, err)
 	}
 	return err
-}
-
-// openOrAbandon opens Pebble. pebble.Open may flush, and if a flush fails, Pebble retries it
-// forever at full speed while Open waits for it. openOrAbandon then returns the error of the flush
-// and abandons the call, and the lock of the store stays held until the process ends.
-func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
-	type result struct {
-		db  *pebble.DB
-		err error
-	}
-	s.opening.hopeless = make(chan error, 1)
-	opened := make(chan result, 1) // with room for a result that nobody waits for any more
-	go func() {
-		db, err := pebble.Open(s.dir, o)
-		s.opening.hasReturned.Store(true)
-		opened <- result{db, err}
-	}()
-
-	select {
-	case r := <-opened:
-		return r.db, r.err
-	case err := <-s.opening.hopeless:
-		return nil, err
-	}
-}
-
-// handleOpeningFailure is called for a fatal error while Pebble opens. It returns the first time,
-// because pebble.Open may return the error itself. A second error means that Pebble retries.
-// handleOpeningFailure then makes openOrAbandon return that error, and ends the calling goroutine.
-func (s *Store) handleOpeningFailure(err error) {
-	if s.opening.failures.Add(1) > 1 {
-		s.abandonOpening(err)
-	}
-}
-
-// abandonOpening makes openOrAbandon return an error, and ends the calling goroutine.
-func (s *Store) abandonOpening(err error) {
-	s.fence.nothing.Store(true)
-	select {
-	case s.opening.hopeless <- err:
-	default:
-	}
-	runtime.Goexit()
 }
 
 // pebbleEvents returns the listener for events of Pebble. Pebble calls its functions with locks
@@ -183,15 +141,29 @@ func (s *Store) handleDiskFailure(err error) {
 }
 
 // handleFatalError is called when Pebble cannot continue, for example because it does not know
-// which part of its manifest is on disk. Pebble expects that the call does not return. Pebble's
-// default ends the process. handleFatalError stops only this projection, and ends the calling
-// goroutine, whose deferred calls still release their locks. The memory and files of Pebble are
-// leaked. While Pebble opens, handleOpeningFailure decides instead.
+// which part of its manifest is on disk. Pebble expects that the call does not return, and its
+// default ends the process. handleFatalError stops only this projection.
+//
+// The first time while Pebble opens, handleFatalError returns, because pebble.Open may then return
+// the error itself. A second error means that Pebble retries.
 func (s *Store) handleFatalError(err error) {
-	if !s.opened.Load() {
-		s.handleOpeningFailure(err)
+	if !s.pebbleOpen.Load() && !s.openingFailed.Swap(true) {
 		return
 	}
+	s.stopForever(err)
+}
+
+// handleFailedDirectorySync is called when the directory of the store could not be synced. Where
+// Pebble syncs the directory after it has moved a marker, Pebble would panic with the error, in a
+// goroutine of its own, and so end the process.
+func (s *Store) handleFailedDirectorySync(err error) {
+	s.stopForever(fmt.Errorf("sync %s: %w", s.dir, err))
+}
+
+// stopForever stops the projection because of an error after which Pebble cannot be used any more.
+// It ends the calling goroutine, whose deferred calls still release their locks. The memory and
+// files of Pebble are leaked.
+func (s *Store) stopForever(err error) {
 	s.fence.nothing.Store(true)
 	s.breakOnce.Do(func() {
 		s.fatalErr = err
@@ -199,20 +171,6 @@ func (s *Store) handleFatalError(err error) {
 	})
 	s.handleDiskFailure(err)
 	runtime.Goexit()
-}
-
-// handleFailedDirectorySync is called when the directory of the store could not be synced. Where
-// Pebble syncs the directory after it has moved a marker, Pebble would panic with the error, in a
-// goroutine of its own, and so end the process. handleFailedDirectorySync handles every such
-// failure as a fatal error instead, and does not return. Only the first failure while the rows of
-// the store are loaded is left to Pebble, as [Store.handleOpeningFailure] does: nobody waits for
-// pebble.Open any more then, and the store has no fold that could stop.
-func (s *Store) handleFailedDirectorySync(err error) {
-	err = fmt.Errorf("sync %s: %w", s.dir, err)
-	if !s.opening.hasReturned.Load() {
-		s.abandonOpening(err)
-	}
-	s.handleFatalError(err)
 }
 
 // fence is between Pebble and the file system.
@@ -273,8 +231,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.log(slog.LevelError, format, args)
 }
 
-// Fatalf implements [pebble.Logger]. It does not return, except for a first error while Pebble
-// opens.
+// Fatalf implements [pebble.Logger].
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	l.s.handleFatalError(newFatalError(format, args))
 }

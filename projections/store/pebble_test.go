@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
@@ -57,57 +58,68 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 }
 
 // TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while
-// Pebble opens, even in the background, and that the next Open finds everything. Memory of Pebble
-// is leaked, so the test runs in a process of its own.
+// Pebble opens, or while the first rows are written, even in the background, and that the next Open
+// finds everything. Memory of Pebble is leaked, so the test runs in a process of its own.
 func TestFailedOpeningReturnsError(t *testing.T) {
 	if runInOwnProcess(t) {
 		return
 	}
-
-	// After a number of writes that succeed, each further write fails as on a full disk. Every
-	// round lets one more write succeed, until Open needs no more.
 	envs := tally.History(3, 200)
+	for name, foldedBefore := range map[string]int{"new store": 0, "existing store": 50} {
+		t.Run(name, func(t *testing.T) {
+			// After a number of writes that succeed, each further write fails as on a full disk. Every
+			// round lets one more write succeed, until Open needs no more.
+			for writes := int64(0); openOnFullDisk(t, envs, foldedBefore, writes) != nil; writes++ {
+				if writes == 1000 {
+					t.Fatalf("opening fails after %d writes, want it to succeed", writes)
+				}
+			}
+		})
+	}
+}
+
+// openOnFullDisk folds some envelopes, if any, and opens the store again on a disk of which all
+// writes but the given number fail. It returns the error of Open. Then it opens what is on the disk,
+// and checks that the rest of the envelopes can be folded.
+func openOnFullDisk(t *testing.T, envs []*events.Envelope, foldedBefore int, writes int64) error {
+	t.Helper()
 	var broken atomic.Bool
 	var left atomic.Int64
-	for writes := int64(0); ; writes++ {
-		disk := vfs.NewMem()
-		fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if !broken.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || left.Add(-1) >= 0 {
-				return nil
-			}
-			switch op.Kind {
-			case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFilePreallocate:
+	disk := vfs.NewMem()
+	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFilePreallocate:
+			if broken.Load() && left.Add(-1) < 0 {
 				return errorfs.ErrInjected
 			}
-			return nil
-		}))
+		}
+		return nil
+	}))
+	if foldedBefore > 0 {
 		s := storetest.OpenTally(t, store.Options{FS: fs})
-		conformance.Fold(t, s, envs[:50])
+		conformance.Fold(t, s, envs[:foldedBefore])
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-
-		// Open the store while writes fail.
-		left.Store(writes)
-		broken.Store(true)
-		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
-		broken.Store(false)
-		if err == nil {
-			t.Logf("opening a store needs %d writes", writes)
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if writes < 5 {
-				t.Errorf("opening succeeds after %d writes, want at least 5", writes)
-			}
-			return
-		}
-
-		// The next Open finds everything.
-		s = storetest.OpenTally(t, store.Options{FS: copyDisk(t, disk)})
-		conformance.Fold(t, s, envs)
-		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "recovered")
 	}
+
+	// Open the store while writes fail.
+	left.Store(writes)
+	broken.Store(true)
+	s, openErr := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
+	broken.Store(false)
+	if openErr == nil {
+		if err := s.Close(); err != nil {
+			t.Errorf("close after %d writes: got error %v, want none", writes, err)
+		}
+		return nil
+	}
+
+	// The next Open finds everything.
+	s = storetest.OpenTally(t, store.Options{FS: copyDisk(t, disk)})
+	conformance.Fold(t, s, envs)
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "recovered after %d writes", writes)
+	return openErr
 }
 
 // TestCloseEndsWithFatalErrorOfPebble checks that Close returns if Pebble reports a fatal error

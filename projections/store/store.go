@@ -142,13 +142,9 @@ type Store struct {
 	fatalErr  error
 	// slowDisk counts disk operations that took seconds.
 	slowDisk atomic.Uint64
-	// opening is used only while the store opens. failures counts fatal errors, and hopeless
-	// receives one if Pebble would retry forever. hasReturned says that pebble.Open has returned.
-	opening struct {
-		failures    atomic.Int64
-		hopeless    chan error
-		hasReturned atomic.Bool
-	}
+	// pebbleOpen is set when pebble.Open has returned, and openingFailed at the first fatal error
+	// before that.
+	pebbleOpen, openingFailed atomic.Bool
 	// dbUse is held for reading by methods that use db without holding folding or a view, so that
 	// Close waits for them. While it is held, nothing may wait for Pebble without end.
 	dbUse sync.RWMutex
@@ -220,16 +216,38 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
 	}
 
-	if s.db, err = openPebble(s); err != nil {
-		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
-	}
-	if err = s.load(); err != nil {
-		s.fold.batch.Release() // loading may have left iterators open, and Pebble panics if one is open at Close
-		_ = s.db.Close()       // err is the cause, and more useful than an error of Close
+	if err = s.openOrAbandon(); err != nil {
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	s.opened.Store(true)
 	return s, nil
+}
+
+// openOrAbandon opens the database and loads its rows. pebble.Open may flush, and if a flush fails,
+// Pebble retries it forever at full speed while Open waits for it. openOrAbandon then returns the
+// error of the flush and abandons the call, and the lock of the store stays held until the process
+// ends.
+func (s *Store) openOrAbandon() error {
+	done := make(chan error, 1) // with room for a result that nobody waits for any more
+	go func() { done <- s.openAndLoad() }()
+
+	select {
+	case err := <-done:
+		return err
+	case <-s.broken:
+		return s.fatalErr
+	}
+}
+
+func (s *Store) openAndLoad() (err error) {
+	if s.db, err = openPebble(s); err != nil {
+		return err
+	}
+	if err = s.load(); err != nil {
+		s.fold.batch.Release() // loading may have left iterators open, and Pebble panics if one is open at Close
+		_ = s.db.Close()       // err is the cause, and more useful than an error of Close
+	}
+	return err
 }
 
 // GenerationDir returns the directory of a generation, for the FS, Dir and Projection of the
@@ -357,7 +375,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 
 // callPebble calls a function that may wait for goroutines of Pebble, and returns its error. A
 // fatal error of Pebble ends such a goroutine, or the one that calls the function, so the function
-// may never return (see handleFatalError). callPebble then returns the fatal error, wrapped in
+// may never return (see stopForever). callPebble then returns the fatal error, wrapped in
 // [projections.ErrStopped], and leaves the function behind. After a fatal error, callPebble does
 // not call the function.
 func (s *Store) callPebble(call func() error) error {
@@ -375,7 +393,7 @@ func (s *Store) callPebble(call func() error) error {
 
 	if err != nil && s.isBroken() {
 		// The fatal error is the cause, also if the function has returned an error that follows from
-		// it. handleFatalError fails the store only after it has closed broken, so the store may not
+		// it. stopForever fails the store only after it has closed broken, so the store may not
 		// have failed yet.
 		err = s.state.Fail(s.fatalErr)
 	}
