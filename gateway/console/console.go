@@ -26,26 +26,26 @@ const Path = "/console/"
 
 // contentSecurityPolicy lets the page load script and style files from its own origin, send
 // requests there with fetch, and show images from data: URLs. It blocks inline scripts and styles,
-// frames around the page, and forms that the browser would submit itself.
+// other pages that show this one in a frame, and forms that the browser submits without a script.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// mediaTypes has the media type of each file extension that may occur in dist. It is used instead
-// of mime.TypeByExtension, whose answers depend on the configuration of the machine.
+// mediaTypes has the media type of each file extension. Files with other extensions must not be in
+// dist. The answers of mime.TypeByExtension would depend on the configuration of the machine.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
 }
 
-// builtFile is a file of dist with the values of its response headers.
+// builtFile is a file of dist and what its response headers need.
 type builtFile struct {
 	content   []byte
 	mediaType string
 	// etag is a hash of the content, in quotes.
 	etag string
-	// immutable is true if the content at the file's URL never changes, so that browsers may keep
-	// it.
+	// immutable is true if the file's URL has the same content in every version of the program, so
+	// that browsers may use a copy without asking again.
 	immutable bool
 }
 
@@ -53,10 +53,9 @@ type builtFile struct {
 type handler map[string]builtFile
 
 // New returns a handler that serves the console. The caller must mount the handler at [Path], and
-// also at Path without the trailing slash, because it redirects from there. The caller must not
-// strip a prefix from the URL path of requests. New returns an error if the embedded files are not
-// those of a console: if index.html is missing, or if there is a file other than .html, .js and
-// .css.
+// also at Path without the trailing slash, from where the handler redirects to Path. The caller must
+// not use http.StripPrefix, because the handler looks up whole paths. New returns an error if dist
+// has no index.html, or has a file whose extension is not .html, .js or .css.
 func New() (http.Handler, error) {
 	h := handler{}
 	err := fs.WalkDir(dist, "dist", func(filePath string, entry fs.DirEntry, walkErr error) error {
@@ -87,7 +86,7 @@ func New() (http.Handler, error) {
 			content:   content,
 			mediaType: mediaType,
 			etag:      `"` + base64.RawURLEncoding.EncodeToString(hash[:]) + `"`,
-			// Vite puts a hash of the content into the names of all files in assets.
+			// All files in assets are built by Vite, which puts a hash of the content into the name.
 			immutable: strings.HasPrefix(relativePath, "assets/"),
 		}
 		return nil
@@ -101,9 +100,9 @@ func New() (http.Handler, error) {
 	return h, nil
 }
 
-// ServeHTTP serves the file at the URL path to GET and HEAD requests, and redirects them from
-// /console to /console/. It answers with status 404 if there is no such file, and with status 405
-// to requests with other methods.
+// ServeHTTP answers GET and HEAD requests with the file at the URL path, or with status 404 if there
+// is none. It redirects requests for /console to /console/. Requests with other methods get status
+// 405. Conditional requests and ranges are answered as by [http.ServeContent].
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
@@ -111,7 +110,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	header.Set("Cache-Control", "no-cache") // immutable files replace it
+	header.Set("Cache-Control", "no-cache") // immutable files get another value below
 
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
@@ -120,11 +119,12 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if r.URL.Path == strings.TrimSuffix(Path, "/") {
-		// The location is relative to the URL of the request, because a proxy may serve the console
-		// below a path of its own, such as /tools/console. http.Redirect would write an absolute
-		// path. The status is 302, because browsers remember permanent redirects, also for another
-		// program that listens on the same port later.
-		header.Set("Location", strings.TrimPrefix(Path, "/"))
+		// The location is relative to the URL of the request, and has no more than the last element
+		// of Path: a proxy may add a prefix to all URLs of the service, and serve the console as
+		// /tools/console/. http.Redirect would write an absolute path. The status is 302, because
+		// browsers remember permanent redirects, and would apply them to any other program that
+		// uses the same address later.
+		header.Set("Location", path.Base(Path)+"/")
 		w.WriteHeader(http.StatusFound)
 		return
 	}
@@ -140,7 +140,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable") // a year, in seconds
 	}
 
-	// ServeContent compares the ETag with If-None-Match. The empty name has no effect, because the
-	// Content-Type is set. For the zero time it sends no Last-Modified.
+	// ServeContent compares the ETag with If-None-Match. From the name it would only take a
+	// Content-Type, which is set already. For the zero time it sends no Last-Modified, because
+	// embedded files have no times.
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file.content))
 }

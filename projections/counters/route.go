@@ -4,46 +4,49 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds every partition whose rows the event may change. It may add too many, because it sees
-// only the event and cannot read rows.
+// Route adds every partition whose rows the event may change to partitions. Route sees only the
+// event and cannot read rows, so it may add some whose rows stay as they are, which only costs time.
 //
-// Each user and each item has a home partition. The home of a user has the user's pins, boards and
-// numbers of pins and plays. The home of an item has the item's plays, reactions, re-pins and heat,
-// and the users who have pinned it. Tombstones of deleted users and boards are in every partition.
+// Each user and each item has a home partition. The home of a user has the user's pins and boards,
+// and the counts of pins and plays. The home of an item has its counts of plays, reactions and
+// re-pins, its heat, the reactions themselves, and who has ever pinned it. Tombstones of deleted
+// users and boards are in every partition.
 //
-// Route must have a case for every kind that [Counters.Kinds] lists: an event without a partition
-// is not folded. The conformance suite tests this.
+// Route must have a case for every kind that [Counters.Kinds] lists, because an event for which
+// Route adds no partition changes nothing. The conformance suite tests that there is a case for each
+// kind.
 func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted:
-		// The homes of items that a user has reacted to take these reactions back. Besides, the
-		// home of an item must refuse later events by a deleted user or on a deleted board, for
-		// example from an import. The event names no items, so it goes to every partition.
+		// Every partition gets a tombstone, with which it refuses events by the user or on the board
+		// that come later in the log, for example from an import. A deleted user's reactions also
+		// end, and they can be in any partition.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event may create a deleted board again, and then changes the tombstone of the board
-		// in every partition. The event alone does not say whether the board is new.
+		// If the board was deleted before, the event creates it again, and its tombstone changes in
+		// every partition. The event alone does not say whether the board is new.
 		partitions.AddAll()
 
 	case events.PinCreated, events.Played:
 		// A pin is stored at the home of the user. The home of the item records that the user has
-		// pinned the item, and counts the pin if it is a re-pin. A play is counted at both homes.
+		// pinned the item, and counts the pin if it is a re-pin, which means that the event names
+		// the pin of somebody else. A play is counted at both homes.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Item)
 
 	case events.PinMoved, events.PinDeleted:
-		// Nothing changes at the home of the item: re-pins of an item are counted for ever, and a
-		// user who has pinned an item once stays recorded there.
+		// Nothing changes at the home of the item: its count of re-pins never goes down, and it
+		// remembers a user who has ever pinned the item.
 		partitions.AddHome(ev.User)
 
 	case events.Reacted, events.Unreacted:
-		// All rows of a reaction are at the home of the item, also those that list the reactions of
-		// a user: a query merges them from all partitions.
+		// All rows of a reaction are at the home of the item. This includes the row in the list of
+		// the user's reactions, so that a query for this list reads all partitions.
 		partitions.AddHome(ev.Item)
 
 	case events.ItemScored:
-		// The heat of an item includes the score that the application has set.
+		// The score that the application sets replaces the heat of the item.
 		partitions.AddHome(ev.Item)
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds every partition whose rows the event may change. It may add too many, because it sees
-// only the event and cannot read rows.
+// Route adds every partition whose rows the event may change to partitions. Route sees only the
+// event and cannot read rows, so it may add some whose rows stay as they are, which only costs time.
 //
 // Each user has a home partition, which has the rows of the user and of the user's boards.
 // Tombstones of deleted users and boards are rows in every partition.
 //
-// Route must have a case for every kind that [Graph.Kinds] lists: an event without a partition is
-// not folded. The conformance suite tests this.
+// Route must have a case for every kind that [Graph.Kinds] lists, because an event for which Route
+// adds no partition changes nothing. The conformance suite tests that there is a case for each kind.
 func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
@@ -38,8 +38,8 @@ func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event may create a deleted board again, and then changes the tombstone of the board
-		// in every partition. The event alone does not say whether the board is new.
+		// If the board was deleted before, the event creates it again, and its tombstone changes in
+		// every partition. The event alone does not say whether the board is new.
 		partitions.AddAll()
 	}
 }

@@ -19,11 +19,12 @@ type ReasonCount struct {
 	Reason string `json:"reason"`
 	// Count is the number of records.
 	Count uint64 `json:"count"`
-	// FirstRecord is the lowest of their record numbers, which begin with 1. It is 0 if the input
-	// does not number its records: Redis lists keys in no order.
+	// FirstRecord is the lowest number of a record that was rejected for this reason. Records are
+	// numbered from 1. FirstRecord is 0 if the input has no numbers, such as the keys of Redis,
+	// which come in no order.
 	FirstRecord uint64 `json:"first_row,omitempty"`
-	// FirstExcerpt is the beginning of the record FirstRecord, or of the record that was added
-	// first if there are no numbers.
+	// FirstExcerpt is the beginning of the record with the number FirstRecord. Without numbers, it
+	// is that of the record that was added first.
 	FirstExcerpt string `json:"first"`
 }
 
@@ -36,17 +37,17 @@ func (c ReasonCount) String() string {
 	return fmt.Sprintf("%d rejected: %s; %s: %s", c.Count, c.Reason, first, c.FirstExcerpt)
 }
 
-// ReasonCounts has an element for each of the first [maxReasons] different reasons that were added,
-// in that order. Records with a reason that came later are counted together, in a last element.
+// ReasonCounts has an element for each of the first 20 different reasons, in the order in which they
+// were added. All records with further reasons are counted together in one more element.
 type ReasonCounts []ReasonCount
 
 const (
-	// maxReasons is how many different reasons are counted apart.
+	// maxReasons is how many different reasons have an element of their own.
 	maxReasons = 20
-	// otherReasons stands in the last element instead of a reason.
+	// otherReasons is the reason in the element for further reasons.
 	otherReasons = "other reasons"
-	// excerptBytes is the most bytes of a record that an excerpt shows. Escapes and "…" may make
-	// the excerpt itself longer.
+	// excerptBytes is how many bytes of a record an excerpt shows at most. The excerpt itself may be
+	// longer, because it has escapes and "…".
 	excerptBytes = 120
 )
 
@@ -54,9 +55,10 @@ const (
 // from record to record.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// Add counts a record that was rejected with a message. Messages that differ only in quoted texts
-// and white space are the same reason. number is the number of the record, which begins with 1; it
-// must be 0 for all records of an input without record numbers. record is the text of the record.
+// Add counts a rejected record. message says why the record was rejected. Messages that differ only
+// in texts in double quotes, and in how much white space they have, count as the same reason. number
+// is the number of the record, from 1; if the input has no numbers, number must be 0 in every call.
+// record is the text of the record.
 func (cs *ReasonCounts) Add(message string, number uint64, record string) {
 	reason := strings.Join(strings.Fields(quotedText.ReplaceAllString(message, "…")), " ")
 	reason = events.EscapeControls(reason)
@@ -72,9 +74,9 @@ func (cs *ReasonCounts) Add(message string, number uint64, record string) {
 	}
 
 	c.Count++
-	// Numbers do not always rise. The importer sends records to the service in batches. It adds the
-	// records that it rejects itself while it fills a batch, and only later the earlier records of
-	// the batch that the service rejects.
+	// A later call can have a lower number. While the importer fills a batch, it adds the records
+	// that it rejects itself. When it has sent the batch, it adds those that the service has
+	// rejected, which may have lower numbers.
 	if number < c.FirstRecord {
 		c.FirstRecord = number
 		c.FirstExcerpt = excerpt(record)
@@ -91,9 +93,9 @@ func (cs *ReasonCounts) find(reason string) *ReasonCount {
 	return nil
 }
 
-// excerpt returns the first excerptBytes bytes of a record, with escaped control characters and
-// with U+FFFD instead of bytes that are not UTF-8. The result ends with "…" if the record is
-// longer.
+// excerpt returns at most excerptBytes bytes from the beginning of a record. It escapes control
+// characters, and replaces bytes that are not UTF-8 by U+FFFD. The result ends with "…" if the
+// record is longer.
 func excerpt(record string) string {
 	ellipsis := ""
 	if len(record) > excerptBytes {
@@ -108,23 +110,24 @@ func excerpt(record string) string {
 	return events.EscapeControls(strings.ToValidUTF8(record, "\ufffd")) + ellipsis
 }
 
-// MaxRejects is the limit of the records that an import may reject: a number, or a percentage of
-// all records. The zero value allows none. An import that accepts no record fails whatever the
-// limit is, because its input probably has another format.
+// MaxRejects is how many records an import may reject without failing: a number, or a percentage of
+// all records. The zero value allows none. An import that accepts no record fails even with 100%,
+// because its input probably has another format. All records that can be accepted are imported
+// before the limit is checked.
 type MaxRejects struct {
 	// number is the limit if percent is nil.
 	number uint64
-	// percent is from 0 to 100. It is exact, because in floating-point arithmetic 0.57% of 10,000
-	// records are a little less than 57, which would be rounded down to 56.
+	// percent is from 0 to 100. It is exact, because limits are rounded down: in floating-point
+	// arithmetic, 0.57% of 10,000 records is a little less than 57, which would become 56.
 	percent *big.Rat
 }
 
-// errMaxRejectsSyntax has no subject, because the parser of the command line adds the flag's name.
-var errMaxRejectsSyntax = errors.New("must be a number such as 100, or a percentage from 0% to 100% such as 0.5%")
+// errMaxRejectsSyntax begins without the name of the flag, which the parser of the command line adds.
+var errMaxRejectsSyntax = errors.New("must be a whole number such as 100, or a percentage from 0% to 100% such as 0.5%")
 
 // decimalNumber matches a decimal number without a sign and without an exponent. Without this
-// check, [big.Rat.SetString] would also accept the fraction 1/3, and 1e999999999, which takes very
-// much memory.
+// check, [big.Rat.SetString] would also accept the fraction 1/3 and exponents as in 1e1000000, with
+// which a number has a megabyte.
 var decimalNumber = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)$`)
 
 // UnmarshalText parses a number such as "100" or a percentage such as "0.5%".
@@ -150,7 +153,8 @@ func (m *MaxRejects) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// allowed returns how many of total records may be rejected. A percentage is rounded down.
+// allowed returns how many records may be rejected if there are total records. A percentage is
+// rounded down.
 func (m *MaxRejects) allowed(total uint64) uint64 {
 	if m.percent == nil {
 		return m.number
@@ -161,15 +165,15 @@ func (m *MaxRejects) allowed(total uint64) uint64 {
 	return new(big.Int).Quo(limit.Num(), limit.Denom()).Uint64()
 }
 
-// Check returns an error if no record was accepted, or if more of total records were rejected than
-// the limit allows. anyAccepted is a parameter of its own, because a record may be skipped, which
-// is neither.
+// Check returns an error if no record was accepted, or if the limit allows fewer than the rejected
+// records. total is the number of all records. It can be larger than the numbers of accepted and of
+// rejected records together, because some are skipped, so anyAccepted is a parameter of its own.
 func (m *MaxRejects) Check(rejected, total uint64, anyAccepted bool) error {
 	if !anyAccepted {
 		return fmt.Errorf("no record was accepted: %d of %d were rejected", rejected, total)
 	}
-	if allowed := m.allowed(total); rejected > allowed {
-		return fmt.Errorf("%d of %d records were rejected, and --max-rejects allows only %d", rejected, total, allowed)
+	if limit := m.allowed(total); rejected > limit {
+		return fmt.Errorf("%d of %d records were rejected, and --max-rejects allows only %d", rejected, total, limit)
 	}
 	return nil
 }

@@ -15,23 +15,25 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A crash test needs no crash. It folds envelopes into a store on an in-memory disk, without an
-// interruption. Before each operation that may change the disk, and after the last one, a
-// crashChecker makes two copies of the disk, as a power cut at that moment could leave it. Such a
-// copy is a crash image. The checker opens a second store, the recovered store, on each image and
-// compares its rows with those of a reference store that was never interrupted.
+// A crash test does not crash anything. It folds envelopes into the main store, on an in-memory disk,
+// without an interruption. Before each operation that may change the disk, and after the last one,
+// a crashChecker copies the disk twice: once as a power cut at that moment leaves it if nothing that
+// was not synced survives, and once with a random part of that. Such a copy is a crash image. On
+// each image, the checker opens another store, the recovered store, and compares its rows with
+// those that a fold without crashes has at the same position.
 
 // The conformance suite uses only the first crashTestEnvelopes envelopes of a history, or
 // crashTestEnvelopesShort in short mode. The time of a crash test grows with the square of this
-// number, because each recovered store also folds the envelopes that the image lacks.
+// number: there are more images, and the store of each image also folds the envelopes that the image
+// lacks.
 const (
 	crashTestEnvelopes      = 60
 	crashTestEnvelopesShort = 15
 )
 
-// envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the store. It
-// is less than crashTestEnvelopesShort, so that a short test has a flush, too. A store whose bounds
-// of memory are small also flushes on its own.
+// envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the main store.
+// It is less than crashTestEnvelopesShort, so that a short test has a flush, too. A store with small
+// memory bounds also flushes on its own.
 const envelopesPerFlush = 12
 
 // survivalChances are the probabilities, in percent, with which a block or a directory entry that
@@ -39,9 +41,10 @@ const envelopesPerFlush = 12
 // survives.
 var survivalChances = [...]int{0, 50}
 
-// continuedImageStep makes [CheckCrashesDuringRecovery] continue from every seventh image, because
-// continuing from all takes too long. The images of the two survivalChances alternate, so the step
-// must be odd, or all chosen images would have the same chance.
+// continuedImageStep is the step from one image to the next one from which
+// [CheckCrashesDuringRecovery] continues. Continuing from all images takes too long. The images of
+// the two survivalChances alternate, so the step must be odd, or all chosen images would have the
+// same chance.
 const continuedImageStep = 7
 
 // testCrashes runs [CheckCrashes] with a history and a store that flushes often.
@@ -60,22 +63,26 @@ func testCrashes(t *testing.T, c Case, h History) {
 
 // CrashCounts says how much a crash test has covered.
 type CrashCounts struct {
-	// Writes is the number of operations of the file system other than reads, such as writes, syncs
-	// and renames.
+	// Writes is the number of operations that may have changed the disk, such as writes, syncs and
+	// renames of files.
 	Writes int
 	// ImagesInsideEnvelope is the number of images whose store had folded a part of an envelope and
 	// not yet the rest.
 	ImagesInsideEnvelope int
 }
 
-// CheckCrashes folds the envelopes into a new store with these bounds and checks all crash images:
+// CheckCrashes folds the envelopes into a new store and checks all crash images:
 //
-//   - The cursor of the recovered store must include all envelopes that were folded before the last
-//     Flush that had returned.
-//   - Its rows must be those of the envelopes up to its cursor. A store may stop within an
-//     envelope, because large envelopes are committed in parts. It then refuses queries, and must
-//     have the right rows after it has folded the rest of that envelope.
-//   - After it has folded all remaining envelopes, it must have the rows of all envelopes.
+//   - If a call of Flush had returned before the power cut, the cursor of the recovered store must
+//     include all envelopes that were folded before that call.
+//   - The rows of the recovered store must be those of the envelopes up to its cursor. There is an
+//     exception: large envelopes are committed in parts, so the power cut may leave a part of an
+//     envelope. The recovered store must then refuse queries until it has folded the rest of that
+//     envelope, and have the right rows afterwards.
+//   - After the recovered store has folded all remaining envelopes, it must have the rows of all
+//     envelopes.
+//
+// It returns how much the test has covered.
 func CheckCrashes(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) CrashCounts {
@@ -87,9 +94,9 @@ func CheckCrashes(t *testing.T, newProjection func() projections.Projection, env
 }
 
 // CheckCrashesDuringRecovery checks that a store survives a second crash. It first folds the
-// envelopes into a new store and collects the crash images without checking them. Then it continues
-// the fold from some of these images to the last envelope, as a service does after a crash, and
-// checks the crash images of these folds as [CheckCrashes] does.
+// envelopes into a new store and collects the crash images without checking them. Then it opens a
+// main store on some of these images, as a service does after a crash, folds the remaining
+// envelopes, and checks the crash images of these folds as [CheckCrashes] does.
 func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) {
@@ -113,11 +120,12 @@ func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.P
 	}
 }
 
-// crashImage is a disk as a power cut may leave it, or a new empty disk.
+// crashImage is a disk as a power cut may leave it. A fold may also begin with an image that is an
+// empty disk.
 type crashImage struct {
 	disk *vfs.MemFS
-	// flushedSeq is the sequence of the last envelope that was folded before the last Flush that
-	// had returned, or 0 if there was none. The store on the disk must have all envelopes up to it.
+	// flushedSeq is the sequence of the last envelope that must not be lost, because a call of Flush
+	// returned after it was folded. It is 0 if there is none.
 	flushedSeq uint64
 }
 
@@ -130,22 +138,23 @@ type crashChecker struct {
 	bounds        store.Bounds
 	// rowsAfter[n] has the rows after the first n envelopes.
 	rowsAfter []Rows
-	// handleImage checks or collects a crash image. It must not end the test, because goroutines of
-	// Pebble call it. mu is held, unless the store that folds is closed.
+	// handleImage checks or collects a crash image. It must not end the test with Fatal, because
+	// goroutines of Pebble call it, and Fatal works only in the goroutine of the test. mu is held
+	// while the main store is open.
 	handleImage func(crashImage) error
 
-	// mu guards the following fields while the store that folds is open, because Pebble also writes
-	// from goroutines of its own.
+	// mu guards the following fields while the main store is open, because Pebble also writes from
+	// goroutines of its own.
 	mu sync.Mutex
-	// makesImages is true while foldFrom runs, until handleImage returns an error: later images
+	// copying is true while foldFrom runs, until handleImage returns an error: most later images
 	// would only repeat the error.
-	makesImages bool
-	// disk is the disk of the store that folds.
+	copying bool
+	// disk is the disk of the main store, without the injector.
 	disk *vfs.MemFS
 	// flushedSeq goes into the images that are made from now on.
 	flushedSeq uint64
-	// random decides what survives. Two runs can differ, because the goroutines of Pebble draw
-	// numbers from it in any order.
+	// random decides what survives. In spite of its fixed seed, two runs can differ, because the
+	// order in which goroutines of Pebble write differs.
 	random *rand.Rand
 	counts CrashCounts
 }
@@ -179,21 +188,23 @@ func rowsOfPrefixes(t *testing.T, p projections.Projection, envs []*events.Envel
 	return rows
 }
 
-// foldFrom opens a store on the disk of an image, folds all envelopes that the store lacks and
-// closes the store. It calls Flush after every 12th envelope ([envelopesPerFlush]). MaybeError
-// makes images meanwhile. If handleImage has returned an error, foldFrom ends the test when the
-// fold is complete.
+// foldFrom opens the main store on the disk of an image, folds all envelopes that the store lacks and
+// closes the store. Meanwhile, MaybeError makes images. foldFrom calls Flush after each
+// [envelopesPerFlush] envelopes. It changes the disk of the image. If the test has failed, foldFrom
+// ends it when the fold is complete.
 func (c *crashChecker) foldFrom(image crashImage) {
 	c.t.Helper()
 	c.disk = image.disk
 	c.flushedSeq = image.flushedSeq
-	c.makesImages = true
-	// If Fatal ends the test here, goroutines of Pebble go on writing. They must not report errors
-	// to a test that has ended, because that panics.
-	defer c.stopMakingImages()
+	c.copying = true
+	// If Fatal ends the test below, goroutines of Pebble go on writing. Their images must not be
+	// checked any more, because reporting an error to a test that has ended panics.
+	defer c.stopCopying()
 	writesBefore := c.counts.Writes
 
 	s := Open(c.t, errorfs.Wrap(image.disk, c), c.newProjection(), c.bounds)
+	// An image has been synced as a whole, so the next crash must not lose what was recovered.
+	c.setFlushedSeq(max(image.flushedSeq, s.Cursor().Seq))
 	remaining := c.envs[IndexAfter(c.envs, s.Cursor()):]
 	for i := range remaining {
 		Fold(c.t, s, remaining[i:i+1])
@@ -216,10 +227,10 @@ func (c *crashChecker) foldFrom(image crashImage) {
 	}
 }
 
-func (c *crashChecker) stopMakingImages() {
+func (c *crashChecker) stopCopying() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.makesImages = false
+	c.copying = false
 }
 
 func (c *crashChecker) setFlushedSeq(seq uint64) {
@@ -234,8 +245,7 @@ func (c *crashChecker) String() string { return "crash checker" }
 // MaybeError makes crash images before an operation that may change the disk. errorfs calls it
 // before each operation. It always returns nil, so that the operation succeeds.
 func (c *crashChecker) MaybeError(op errorfs.Op) error {
-	// A read changes nothing, so a power cut before it can leave what a power cut before the next
-	// write can.
+	// A read changes nothing, so the images before it would be like those before the next write.
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}
@@ -248,24 +258,25 @@ func (c *crashChecker) MaybeError(op errorfs.Op) error {
 }
 
 // makeImages makes an image of the disk for each of survivalChances and passes it to handleImage.
-// moment describes the time of the power cut in errors. The caller must hold mu, unless the store
-// that folds is closed.
+// moment is a text for errors that says when the power was cut. The caller must hold mu while the
+// main store is open.
 func (c *crashChecker) makeImages(moment string) {
 	for _, chance := range survivalChances {
-		if !c.makesImages {
+		if !c.copying {
 			return
 		}
 
 		disk := c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: chance, RNG: c.random})
 		if err := c.handleImage(crashImage{disk: disk, flushedSeq: c.flushedSeq}); err != nil {
 			c.t.Errorf("power cut %s, survival chance %d %%: %v", moment, chance, err)
-			c.makesImages = false
+			c.copying = false
 		}
 	}
 }
 
-// checkImage opens a store on an image, checks it as [CheckCrashes] describes, and so uses the
-// image up: the store folds the envelopes that it lacks.
+// checkImage opens the recovered store on an image and checks it as [CheckCrashes] describes. It
+// changes the disk of the image, because the store folds the envelopes that it lacks. The store must
+// use the disk without the injector, which would wait for mu.
 func (c *crashChecker) checkImage(image crashImage) (err error) {
 	s, err := store.Open(store.Options{
 		FS: image.disk, Dir: dataDir, Projection: c.newProjection(), Bounds: c.bounds,
@@ -282,8 +293,8 @@ func (c *crashChecker) checkImage(image crashImage) (err error) {
 	}
 
 	// A store that has a part of an envelope refuses queries with ErrNotReady until it has folded
-	// the rest. Its cursor does not include that envelope. Fold skips the events that the store
-	// has.
+	// the rest. Its cursor does not include that envelope, but a row says how many events of the
+	// envelope it has, and Fold skips these.
 	foldedEnvelopes := IndexAfter(c.envs, cursor) // how many envelopes the store has completely
 	rows, err := readRows(s)
 	if errors.Is(err, projections.ErrNotReady) {

@@ -7,19 +7,29 @@ import (
 
 // An inbox has the sort keys of the newest pins for one reader. A sort key is the complement of the
 // pin's creation time in 8 bytes, followed by the ids of the owner and the pin. So the sort keys of
-// newer pins are smaller.
+// newer pins are smaller:
+//
+//	newest pin                                                          oldest pin
+//	smallest sort key ──────────────► floor ─────────────► greatest sort key, FloorAtEnd
+//	  the inbox has every pin here   │  the inbox may lack pins here
 //
 // A view is a snapshot of the store. Each change of rows gives later views a higher version. The
 // fold, which applies events to rows, tells the cache about an event before there is a view that
 // shows it.
 //
 // Every pin is in the outbox of its owner, which is a list of rows. The fold also pushes the pin to
-// the inboxes of the owner's followers, except if the owner has very many. The fold does not push
-// the pins of such an owner. A follower pulls the owner's outbox: pages read it beside the inbox.
+// the inboxes of the owner's followers, unless the owner has more followers than the threshold of
+// the settings. The followers of such an owner pull: a page merges the owner's outbox with the
+// inbox of the reader.
+//
+// The cache creates an inbox when a page of the reader asks it to learn. Usually the page's view is
+// older than the latest event of anybody by then, and a pin of that event may belong in the inbox.
+// So the first page usually teaches the inbox nothing; from then on the inbox gets all deliveries,
+// and the next first page teaches it the pins before them.
 
-// FloorAtEnd is the floor of an inbox that has all pins down to the oldest one. It is greater than
-// every sort key, because the byte that follows the time is never 0xff: it is a tag of the encoding
-// of ids.
+// FloorAtEnd is the floor of an inbox that lacks no pin, not even the oldest one. FloorAtEnd is
+// greater than every sort key, because the byte after the time is a tag of the encoding of ids and
+// never 0xff.
 const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
 // generation is a set of inboxes that are dropped together. A pin is in the inboxes of many
@@ -27,7 +37,7 @@ const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 type generation struct {
 	// inboxes maps each reader to the reader's inbox.
 	inboxes map[string]*inbox
-	// sortKeys has all sort keys that an inbox of the generation has or had, and indexOf is the
+	// sortKeys has all sort keys that any inbox of the generation has or had, and indexOf is the
 	// reverse map. Sort keys are appended, and never changed or removed. So an Iterator may read
 	// its part of the slice without the lock while the generation appends to it.
 	sortKeys []string
@@ -38,35 +48,36 @@ type generation struct {
 
 // inbox is the inbox of a reader.
 //
-// Invariant: for a view of version minReadVersion or later, the inbox has every sort key below
-// floor that is in an outbox which the reader follows and does not pull. It may also have sort keys
-// of pins that the reader does not see, which pages leave out, and sort keys that are not below
-// floor, which pages must ignore.
+// Invariant: take any view of version minReadVersion or later, and the owners whom the reader follows
+// in it and does not pull. The inbox has every sort key below floor that the view shows in an outbox
+// of these owners. The inbox may also have sort keys of pins that the reader must not see, which
+// pages leave out, and sort keys that are not below floor, which pages must ignore.
 type inbox struct {
 	// entries are indexes of sort keys, the oldest pin first, so that a new pin is appended.
 	entries []uint32
-	// floor is an exclusive upper bound of sort keys: the inbox lacks no sort key below floor. So
-	// floor lies at the old end of the inbox. It is empty until LearnInbox has added a range of
-	// sort keys; until then pages cannot read the inbox, and the inbox stores every delivery.
+	// floor is the sort key below which the inbox is complete. It is empty until LearnInbox has
+	// added a range of sort keys; until then pages cannot read the inbox, and the inbox stores
+	// every delivery.
 	floor string
-	// minReadVersion is the lowest version of a view for which the inbox can be read. Older views
-	// may show pins that the inbox lacks, because they were deleted before the inbox learned.
+	// minReadVersion is the lowest version of a view for which the inbox can be read. An older view
+	// may show a pin that was deleted before the inbox learned, and that the inbox therefore lacks.
 	minReadVersion uint64
-	// minLearnVersion is the lowest version of a view from which the inbox may learn. Older views
-	// may lack a pin that was delivered and is not in the inbox either, because the inbox did not
-	// store it or has trimmed it away.
+	// minLearnVersion is the lowest version of a view from which the inbox may learn. The inbox was
+	// offered a pin that it did not store, or it has trimmed a pin away. An older view may lack
+	// this pin, so learning from it would make the inbox look complete without the pin.
 	minLearnVersion uint64
-	// hidden has the items that the reader hides in all views of version hiddenVersion or later. It
-	// is nil if no page has read these items since they last changed, or if they are too many.
+	// hidden has the items that the reader hides. It is right for views of version hiddenVersion or
+	// later. It is nil if no page has read these items since the reader last hid or showed one, or
+	// if there are too many of them.
 	hidden *HiddenItems
-	// hiddenVersion is the lowest version of a view that shows every event so far about the items
-	// that the reader hides.
+	// hiddenVersion is the version of a view that shows every event about these items that the
+	// cache has been told of.
 	hiddenVersion uint64
 }
 
 const (
-	// inboxOverhead estimates the bytes of an inbox and its element of the map, without those of
-	// the reader's id and of the entries.
+	// inboxOverhead estimates the bytes of an inbox, its floor and its element of the map, without
+	// those of the reader's id, the entries and the hidden items.
 	inboxOverhead = 176
 	// internedKeyOverhead estimates the bytes of an element of sortKeys and one of indexOf, without
 	// those of the sort key itself.
@@ -79,8 +90,8 @@ func newGeneration() *generation {
 	return &generation{inboxes: map[string]*inbox{}, indexOf: map[string]uint32{}}
 }
 
-// Iterator returns the sort keys that an inbox had when it was read, the newest pin first, without
-// a lock. The zero Iterator returns nothing.
+// Iterator returns the sort keys that an inbox had when the Iterator was made, the newest pin first.
+// Its methods need no lock. The zero Iterator returns nothing.
 type Iterator struct {
 	// remaining are the indexes of the sort keys that Next has not returned, the newest pin last.
 	remaining []uint32
@@ -99,7 +110,7 @@ func (it *Iterator) Next() (sortKey string, ok bool) {
 	return sortKey, true
 }
 
-// SkipTo skips the sort keys that are smaller than from. They belong to newer pins.
+// SkipTo skips the sort keys that are smaller than from, which are those of newer pins.
 func (it *Iterator) SkipTo(from []byte) {
 	for last := len(it.remaining) - 1; last >= 0 && it.sortKeys[it.remaining[last]] < string(from); last-- {
 		it.remaining = it.remaining[:last]
@@ -112,7 +123,7 @@ type PushedPin struct {
 	// version is the lowest version of a view that will show the pin.
 	version uint64
 	// index is the index of sortKey in the generation indexedIn, which is nil before the first
-	// delivery. Keeping the index spares a lookup for the next inbox of the same generation.
+	// delivery. If the next reader's inbox is in the same generation, index spares a lookup.
 	index     uint32
 	indexedIn *generation
 }
@@ -124,10 +135,10 @@ func NewPushedPin(sortKey []byte, version uint64) PushedPin {
 }
 
 // SkipDelivery reports whether the cache has no inboxes at all, so that the fold need not look for
-// the readers whom an event concerns. In that case it also records the event, so that an inbox
-// which is created later does not learn from views that lack it. If the result is false, the fold
-// must call DeliverToInbox or DropInbox for each of these readers. version is the lowest version of
-// a view that will show the event.
+// the readers whom an event concerns. If the result is true, SkipDelivery has also recorded the
+// event, so that an inbox which is created later does not learn from views without the event. If the
+// result is false, the fold must call DeliverToInbox or DropInbox for each of these readers. version
+// is the lowest version of a view that will show the event.
 func (c *Cache) SkipDelivery(version uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +156,8 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 	defer c.mu.Unlock()
 	c.latestEventVersion = max(c.latestEventVersion, pin.version)
 
-	// Do not move the inbox into the young generation. Only reading and learning do so, because
-	// they show that the reader still reads pages.
+	// Do not move the inbox into the young generation. Only pages do so, when they read an inbox or
+	// let it learn, because they show that the reader is still active.
 	g := c.young
 	box := g.inboxes[string(reader)]
 	if box == nil {
@@ -158,7 +169,8 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 	}
 
 	// The inbox does not store this pin. So it must not learn a range that may include the pin from
-	// a view without the pin. Use latestEventVersion, which never falls, and not pin.version.
+	// a view without the pin. pin.version could be below the present minLearnVersion, but
+	// latestEventVersion never is.
 	if box.floor != "" && pin.sortKey >= box.floor {
 		box.minLearnVersion = c.latestEventVersion
 		return
@@ -178,7 +190,7 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 func (c *Cache) insertEntry(g *generation, box *inbox, entry uint32) {
 	key := g.sortKeys[entry]
 	n := len(box.entries)
-	place := n // nearly always the pin is newer than all others
+	place := n // a delivered pin is nearly always newer than all others
 	if n > 0 && g.sortKeys[box.entries[n-1]] <= key {
 		var found bool
 		if place, found = slices.BinarySearchFunc(box.entries, key, g.compareEntry); found {
@@ -197,16 +209,17 @@ func (g *generation) compareEntry(entry uint32, sortKey string) int {
 	return strings.Compare(sortKey, g.sortKeys[entry])
 }
 
-// trim removes the oldest entries of an inbox that has more than MaxEntries, down to trimTo
-// entries. It removes many at a time, because each removal copies the remaining entries. The caller
-// holds mu.
+// trim removes the oldest entries of an inbox that has more than MaxEntries, so that trimTo entries
+// are left. It removes many at a time, because each removal moves the remaining entries to the front
+// of the slice. A range of old pins that LearnInbox has just added may be trimmed again at once. The
+// caller holds mu.
 func (c *Cache) trim(g *generation, box *inbox) {
 	if len(box.entries) <= c.MaxEntries {
 		return
 	}
 
-	// From the newest removed pin on, the inbox is no longer complete. An empty floor stays empty,
-	// because the empty string is the smallest.
+	// The inbox now lacks the newest removed pin and older ones. An empty floor stays empty, because
+	// the empty string is the smallest.
 	removed := len(box.entries) - c.trimTo
 	box.floor = min(box.floor, g.sortKeys[box.entries[removed-1]])
 	box.minLearnVersion = c.latestEventVersion
@@ -258,9 +271,9 @@ func (c *Cache) findAndPromote(reader []byte) *inbox {
 // smaller than every sort key.
 //
 // LearnInbox adds nothing if there is a gap between the floor and from, if to is not above the
-// floor, if the view is older than minLearnVersion, or if the cache is closed. A new inbox to which
-// LearnInbox adds nothing stores all deliveries, and learns from the next page that begins with a
-// nil from.
+// floor, if the view is older than minLearnVersion, or if the cache is closed. The view is usually
+// too old for an inbox that LearnInbox has just created (see the head of this file). Such an inbox
+// stores all deliveries, and can learn from a later call with a nil from.
 func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys [][]byte, to []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +291,7 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 		return
 	}
 
-	// Insert the oldest pin first: then each insertion into a new inbox is an append.
+	// Insert the oldest pin first, so that each insertion into an empty inbox is an append.
 	for _, key := range slices.Backward(sortKeys) {
 		c.insertEntry(c.young, box, c.addSortKey(c.young, string(key)))
 	}
@@ -308,16 +321,16 @@ func (c *Cache) clearInboxes() {
 
 // rotateIfFull begins a new young generation if the young one has more than a quarter of the limit
 // of the shared cache, or both generations together have more than half of the limit. The young
-// generation becomes the old one. The inboxes of the previous old generation are dropped: no page
-// has read them since the last rotation. The caller holds mu.
+// generation becomes the old one. The inboxes of the previous old generation are dropped, because no
+// page has used them since the last rotation. The caller holds mu.
 func (c *Cache) rotateIfFull() {
 	limit := c.shared.Limit()
 	if c.young.bytes <= limit/4 && c.young.bytes+c.old.bytes <= limit/2 {
 		return
 	}
 
-	// The generation that was young usually has little more than a quarter of the limit. So there
-	// is room for a new one, to which pages move the inboxes that they read.
+	// The generation that was young usually has about a quarter of the limit. So there is room for a
+	// new one, to which pages move the inboxes that they use.
 	c.charge(c.old, -c.old.bytes)
 	c.old = c.young
 	c.young = newGeneration()
