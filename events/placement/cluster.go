@@ -18,19 +18,25 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// All nodes of a cluster share one bucket of the NATS key-value store, with four kinds of keys.
-// Each node writes its node key every few seconds: its address, the partitions that it serves, and
-// what else a [Member] has. One node at a time holds the lease and is the controller. It renews the
-// lease as often as its node key. If it does not renew the lease, another node takes it. The
-// controller writes the table, which says which nodes should hold each partition. A drain key
-// exists for each node that should hold no partitions. The package documentation has a drawing.
+// All processes of a cluster share one bucket of the NATS key-value store. It has four kinds of
+// keys; the package documentation shows them in a drawing.
+//
+//   - Each node writes its own node key every few seconds. The value describes the node, such as
+//     its address and the partitions that it serves ([Member]).
+//   - One node holds the lease and is the controller. The controller renews the lease after each
+//     renewal of its node key. If the lease is not renewed for ExpireAfter, another node takes it.
+//     A former controller that does not know this yet does no harm, because each of its writes
+//     fails if another process has written the key first.
+//   - The controller writes the table, which says which nodes should hold each partition.
+//   - A drain key marks a node that should hold no partitions. An operator sets it by SetDraining.
 
 var (
-	// ErrNameTakenOver is returned by Run if another process runs a node of the same name and has
-	// overwritten the node key after this process wrote it.
+	// ErrNameTakenOver is returned by Run if another process runs a node of the same name. This
+	// process has written the node key, and the other process has overwritten it after that.
 	ErrNameTakenOver = errors.New("placement: a newer process has taken over the name of the node")
-	// ErrUnknownNode means that the bucket has no node key with this name, as far as this process
-	// has read the bucket.
+	// ErrUnknownNode is returned by SetDraining if this process has read no node key of that name,
+	// or only one whose value it cannot decode. The bucket may have a newer node key that this
+	// process has not read yet.
 	ErrUnknownNode = errors.New("placement: the bucket has no node of this name")
 )
 
@@ -42,50 +48,66 @@ const (
 	DefaultReplaceAfter = time.Minute
 )
 
-// requestTimeout bounds one request to the server.
+// requestTimeout is how long a process waits for the NATS server to answer one request that writes
+// or deletes a key. It also limits how long opening the bucket and reading all its keys may take
+// together.
 const requestTimeout = 5 * time.Second
 
-// openTimeout is how long Open keeps trying to read the bucket. Servers that have just started
-// elect leaders first, and cannot answer before they have done so.
+// openTimeout is how long Open keeps trying to read the bucket. NATS servers that have just started
+// elect leaders first, and cannot answer before that. A process that starts at the same time as the
+// servers should not fail because of this.
 const openTimeout = time.Minute
 
-// Options say which cluster a process takes part in, and how.
+// Options are the arguments of [Open].
 type Options struct {
-	// JS is the JetStream of the servers that store the bucket. It must not be nil. The caller
-	// closes its connection.
+	// JS accesses the NATS servers that store the bucket. It must not be nil. This package does not
+	// close the connection of JS; the caller does.
 	JS jetstream.JetStream
-	// LogID is the id of the event log that all nodes of the cluster read: 1 to 64 letters, digits,
-	// - and _. The bucket is named skein-cluster-LOGID.
+	// LogID is the id of the event log that all nodes of the cluster read: 1 to 64 ASCII letters,
+	// digits, - and _. The name of the bucket is skein-cluster-LOGID.
 	LogID string
 	// Self describes the node that this process runs. Name and Addr are required, a Weight of 0
-	// means 1, and Draining is ignored. If Self is nil, the process runs no node: it only reads
-	// the bucket, which Open creates if it is missing, and may write drain keys.
+	// means 1, and Draining and LastSeen are ignored. The node announces the Announcement of Self
+	// until the first call of Announce.
+	//
+	// If Self is nil, the process runs no node. Such a process has no node key and never becomes
+	// the controller. It reads the bucket, creates the bucket if it is missing, and may call
+	// SetDraining.
 	Self *Member
-	// Copies is the number of nodes that should hold each partition; 0 means DefaultCopies. It is
-	// used while this node is the controller.
+	// Copies is the number of nodes that should hold each partition; 0 means DefaultCopies. Only
+	// the controller uses its Copies. So if the nodes have different Copies, the table may change
+	// when another node becomes the controller.
 	Copies int
 	// RenewEvery is the time between two renewals of a node key, and of the lease; 0 means
-	// DefaultRenewEvery. All processes of a cluster must use the same RenewEvery and the same
-	// ExpireAfter, because each process judges the renewals of all nodes by its own settings.
+	// DefaultRenewEvery. After a renewal that failed, and after an Announce with other partitions,
+	// the next renewal is sooner. All processes of a cluster must use the same RenewEvery and the
+	// same ExpireAfter: each process uses its own ExpireAfter to decide which nodes are alive, and
+	// its own RenewEvery to decide how much of a time without writes counts ([Cluster.Members]).
 	RenewEvery time.Duration
-	// ExpireAfter is how long a node is taken for alive without a renewal of its node key
-	// ([Cluster.Members]); 0 means DefaultExpireAfter. After that, the node still keeps its
-	// partitions in the table until ReplaceAfter has passed. If the lease is not renewed for
-	// ExpireAfter, another node may take it. ExpireAfter must be at least 3*RenewEvery.
+	// ExpireAfter is the time after the last renewal of a node key at which Members stops returning
+	// the node; 0 means DefaultExpireAfter. [Cluster.Members] says how this time is measured. The
+	// node still keeps its partitions in the table, until ReplaceAfter. If the lease is not renewed
+	// for ExpireAfter, another node may take it. ExpireAfter must be at least 3*RenewEvery, so that
+	// no node expires because one renewal is late or fails.
 	ExpireAfter time.Duration
-	// ReplaceAfter is how long the controller waits for a renewal of a node key. Then it deletes
-	// the key and assigns the node's partitions to other nodes. 0 means DefaultReplaceAfter. It
-	// must be at least ExpireAfter.
+	// ReplaceAfter is the time after the last renewal of a node key at which the controller deletes
+	// the node key; 0 means DefaultReplaceAfter. The time is measured as for ExpireAfter. When the
+	// nodes have not changed for 2*RenewEvery after the deletion, the controller assigns the node's
+	// partitions to other nodes. ReplaceAfter must be at least ExpireAfter. Only the controller
+	// uses ReplaceAfter.
 	ReplaceAfter time.Duration
-	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It is used
-	// only by the process that creates the bucket.
+	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. Only the
+	// process that creates the bucket uses it; an existing bucket is not changed.
 	BucketReplicas int
-	// Logger receives outages of the bucket and changes of the cluster; nil discards them.
+	// Logger receives outages of the bucket, the keys whose values cannot be decoded, and what this
+	// node does to the cluster: it joins, becomes the controller, replaces a silent node, or writes
+	// a table. A nil Logger discards these messages.
 	Logger *slog.Logger
 }
 
-// checkAndSetDefaults sets the defaults and returns an error if an option is invalid. It replaces
-// Self by a copy, so that the caller's Member is not changed.
+// checkAndSetDefaults replaces options that are 0 by their defaults, and returns an error if an
+// option is invalid. It does not check JS. It replaces Self by a copy before it changes Weight and
+// Draining, so that the caller's Member stays as it is.
 func (o *Options) checkAndSetDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -122,50 +144,60 @@ func (o *Options) checkAndSetDefaults() error {
 	return self.check()
 }
 
-// Cluster is the access of one process to the bucket of its cluster, with a copy in memory of what
-// the bucket contains. If the process runs a node, Run also keeps that node a member of the
-// cluster. The methods may be called concurrently, Run only once.
+// Cluster gives one process access to the bucket of its cluster. A Cluster has a copy in memory of
+// what the process has read of the bucket, and Run keeps this copy up to date. If the process runs
+// a node, Run also renews the node key. All methods may be called concurrently, but Run only once.
 type Cluster struct {
 	opts Options
-	// instance is a random id of this Cluster. It distinguishes two processes that run a node of
-	// the same name.
+	// instance is a random id of this Cluster, which the node key and the lease contain. It
+	// distinguishes two processes that run a node of the same name, such as the processes before
+	// and after a restart.
 	instance string
-	// announceNow wakes up renewAndControl before the next renewal is due, because the announced
-	// partitions have changed.
+	// announceNow wakes up renewAndControl before the next renewal is due. Announce sends to it
+	// when the announced partitions have changed.
 	announceNow chan struct{}
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// kv is the open bucket. Open sets it. It is replaced after the bucket was deleted and created
-	// again.
+	// kv is the open bucket. openBucket sets it in Open, and again each time the watch is
+	// restarted.
 	kv jetstream.KeyValue
-	// bucketCreated is when the server created the bucket. If this time changes, the bucket was
-	// deleted and created again, and its revisions begin at 1 again.
+	// bucketCreated is when the server created the bucket that kv accesses. openBucket compares it
+	// with the time that the server reports. If the two differ, the bucket was deleted and created
+	// again, and the revisions of its keys begin at 1 again.
 	bucketCreated time.Time
-	// bucketState is the copy of the bucket.
+	// bucketState is what this process has read of the bucket.
 	bucketState *bucketState
-	// ackedRevisions has, for the keys that Run writes, the revision of the last write that the
-	// server has acknowledged. The watch of the bucket may deliver older revisions after that,
-	// which must not replace what was written.
+	// ackedRevisions has, for the keys that Run writes, the revision of the last write of this
+	// process that the server has acknowledged. The watch delivers that write to bucketState only
+	// after some time. Until then, this process needs the acknowledged revision for three purposes:
+	// to write the key again, to tell an older value of another process from a takeover of the
+	// node's name, and to write no second table from the old table in bucketState.
 	ackedRevisions map[string]uint64
-	// self is what Run writes to the node key next: opts.Self with the last Announcement.
+	// self is what Run writes to the node key next: opts.Self with the Announcement of the last
+	// call of Announce. Its Name is empty in a process without a node.
 	self Member
-	// wroteNodeKey is set when this instance has written its node key. If the node key has the
-	// value of another instance before that, an earlier process has left the value. If it has one
-	// after that, another process has taken over the name, and this one stops.
+	// wroteNodeKey is true after this instance has written its node key for the first time. Before
+	// that, a node key with the id of another instance is from an older process, and Run overwrites
+	// it. After that, a newer node key with the id of another instance means that another process
+	// has taken over the name, and Run returns ErrNameTakenOver.
 	wroteNodeKey bool
-	// changed is the channel that Changed returns. It is closed and replaced at each change.
+	// changed is the channel that Changed returns. At each change of Members or Table, applyEntry
+	// closes this channel and replaces it.
 	changed chan struct{}
-	// failingAccess has the kinds of access to the bucket whose last attempt failed.
+	// failingAccess has the kinds of access to the bucket whose last attempt failed. logOutage uses
+	// it, to log an outage only when it begins and ends.
 	failingAccess map[bucketAccess]bool
 }
 
 // Open creates the bucket if it is missing, and reads all its keys. It ignores values that it
-// cannot decode; see [Cluster.UnreadableKeys]. If the bucket cannot be read, Open tries again for
-// up to a minute.
+// cannot decode; see [Cluster.UnreadableKeys]. If the bucket cannot be created or read, Open tries
+// again for up to a minute, or until ctx ends. Open does not write the node key; Run does.
 //
-// Clocks of machines differ, so a process measures how long a node is silent by its own clock, from
-// Open on. So at first, Members contains every node that has a key, even one that stopped long ago.
+// The clocks of machines differ, so node keys contain no time. Each process measures by its own
+// clock how long a node has been silent. A node key that Open reads counts as a renewal at that
+// moment. So at first, Members contains every node that has a node key, even one that stopped long
+// ago.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.checkAndSetDefaults(); err != nil {
 		return nil, err
@@ -191,19 +223,22 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 			return c, nil
 		}
 		if wait.For(openCtx, c.retryDelay(failures)) != nil {
-			return nil, err // the error of the last attempt says more than that of openCtx
+			return nil, err // says more than the error of openCtx, unless openCtx ended the attempt
 		}
 	}
 }
 
-// Run keeps the copy of the bucket up to date, which the methods that return something read. If the
-// process runs a node, Run also renews the node key, and does the controller's work while this node
-// has the lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a
-// later process has taken over the name of Self.
+// Run watches the bucket, so that Members, Table and the other methods return its current content
+// rather than what Open has read. If the process runs a node, Run also writes the node key at once
+// and then every RenewEvery, takes the lease when no other node renews it, and does the
+// controller's work while this node has the lease. While the bucket is out of reach, Run keeps
+// trying. If the bucket is deleted, Run creates it again.
 //
-// When ctx ends, Run returns nil. It deletes neither the node key nor the lease: most nodes that
-// stop are soon started again, and then keep their partitions. If the node was the controller, the
-// cluster has no controller until another process has seen no renewal of the lease for ExpireAfter.
+// Run returns [ErrNameTakenOver] when another process has taken over the name of Self. Otherwise it
+// runs until ctx ends, and then returns nil. It deletes neither the node key nor the lease: most
+// nodes that stop are soon started again, and keep their partitions if their node keys are still
+// there. If this node was the controller, the cluster has no controller until another process,
+// which may be this node after a restart, has seen no renewal of the lease for ExpireAfter.
 func (c *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.watchBucket(ctx) })
@@ -213,9 +248,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Announce sets what the next renewal of the node key will say. If the partitions that the node
-// serves have changed, Run renews the key at once. In a process without a node, nobody sees what is
-// announced.
+// Announce sets the Announcement that the next renewal writes into the node key. If Serves differs
+// from that of the Announcement before, Run renews the node key at once. Announce does not wait for
+// that; see IsAnnounced. In a process without a node, Announce has no effect on the bucket.
 func (c *Cluster) Announce(a Announcement) {
 	c.mu.Lock()
 	partitionsChanged := c.self.Serves != a.Serves
@@ -230,9 +265,10 @@ func (c *Cluster) Announce(a Announcement) {
 	}
 }
 
-// IsAnnounced reports whether this process has read its own node key with the partitions of the
-// last Announce, so that other processes can read them, too. It is false in a process without a
-// node.
+// IsAnnounced reports whether the copy in memory of this process's own node key has the Serves of
+// the last call of Announce. This process has then read the node key from the bucket, so other
+// processes can read it, too. IsAnnounced does not compare the other fields of the Announcement. It
+// returns false in a process without a node.
 func (c *Cluster) IsAnnounced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,56 +277,68 @@ func (c *Cluster) IsAnnounced() bool {
 }
 
 // Members returns the nodes that are alive, sorted by name. A node is alive if this process has
-// read a renewal of its node key, or the key itself in Open, within ExpireAfter. If this process
-// reads no write of any node for some time, that time does not count, because the process cannot
-// know whether the nodes have stopped or the bucket is out of reach. So the result stays as it is
-// during an outage of the bucket, and also when all nodes have stopped.
+// read a renewal of its node key, or the node key itself in Open, within ExpireAfter.
+//
+// ExpireAfter is not measured by the clock alone: the time between two writes that this process
+// reads from the bucket, of any key, counts as 2*RenewEvery at most, and only when the second write
+// arrives. If no writes arrive, the process cannot know whether the nodes have stopped or the
+// bucket is out of reach. So no node expires as long as no writes arrive: neither during an outage
+// of the bucket, nor after all nodes have stopped.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.bucketState.alive)
 }
 
-// SilentNodes returns the nodes that have a node key but are not alive, as their last renewals
-// describe them, sorted by name.
+// SilentNodes returns the nodes that have a node key but are not alive in the sense of Members,
+// sorted by name. Each of them is described by the last renewal of its node key, except for
+// Draining, which is current. The controller deletes their node keys after ReplaceAfter.
 func (c *Cluster) SilentNodes() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(c.bucketState.membersWithKey(), func(m Member) bool { return c.bucketState.isAlive(m.Name) })
 }
 
-// UnreadableKeys returns the keys whose values this version of skein cannot decode, in ascending
-// order. Such a value is ignored, and does not count as a renewal. If the key had another value
-// before, that value remains in effect.
+// UnreadableKeys returns the keys whose values this process cannot decode, in ascending order.
+// Either the value is malformed, or another version of skein wrote it. Such a value is ignored, and
+// does not count as a renewal. If this process has read another value of the key before, that value
+// remains in effect. A key is no longer returned when it is deleted or has a value that can be
+// decoded.
 func (c *Cluster) UnreadableKeys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Sorted(maps.Keys(c.bucketState.unreadable))
 }
 
-// Table returns the table that this process has read last, or the zero Table if no controller has
-// written one yet. The caller must not change its lists, which are those of the copy in memory.
+// Table returns the last table that this process has read and could decode, or the zero Table if
+// there was none yet. The table stays the same if its key is deleted from the bucket. The caller
+// must not change the lists in Nodes, because the copy in memory uses the same lists.
 func (c *Cluster) Table() Table {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bucketState.table
 }
 
-// Changed returns a channel that is closed at the next change of Members or Table. LastSeen and the
-// Position, State and PartitionChange of an [Announcement] change often and do not close it. Call
-// Changed before Members and Table, so that no change is missed.
+// Changed returns a channel that is closed at the next change of Members or Table. A change of
+// LastSeen, or of Position, State or PartitionChange of an [Announcement], does not close the
+// channel, because these fields change often. After each change, call Changed again for a new
+// channel, and only then Members and Table, so that no change is missed.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// SetDraining writes or deletes the drain key of a node. While the drain key exists, the controller
-// assigns no partitions to the node and moves its partitions to other nodes. The drain key outlives
-// the node: it stays when the node is restarted, and when the controller deletes the node key.
+// SetDraining writes the drain key of a node if draining is true, and deletes it otherwise. While
+// the drain key exists, the controller assigns no partitions to the node, and assigns the node's
+// partitions to other nodes. But if all nodes are draining, the controller writes no new table. The
+// drain key stays when the node is restarted, and when the controller deletes the node key. So a
+// node that is gone still drains when it comes back.
 //
-// SetDraining returns [ErrUnknownNode] if the bucket has no node key of that name. A call with
-// draining false also accepts a node that is gone and has left a drain key.
+// SetDraining returns [ErrUnknownNode] if this process has not read a node key of that name. But if
+// draining is false, it suffices that this process has read the drain key, so the drain key of a
+// node that is gone can be deleted. SetDraining makes one attempt, and does not wait until the
+// controller has written another table.
 func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) error {
 	if err := checkName("name of a node", name); err != nil {
 		return err
@@ -304,8 +352,8 @@ func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) e
 	hasDrainKey := c.bucketState.draining[name]
 	c.mu.Unlock()
 
-	canDeleteDrainKey := hasDrainKey && !draining
-	if !hasNodeKey && !canDeleteDrainKey {
+	deletesDrainKey := hasDrainKey && !draining
+	if !hasNodeKey && !deletesDrainKey {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
 

@@ -5,58 +5,80 @@ import (
 	"context"
 )
 
-// Delivery says from where the pages of a reader get a pin. The fold pushes each new pin of an
-// owner to those inboxes of the owner's followers that are in memory. If too many users follow the
-// owner, or boards of the owner, the fold does not push, and pages pull the pins from an outbox, to
-// which a pull row of the reader leads (pulls.go). Delivery affects what a page costs, and not what
-// it shows. Explain derives it from the present rows, not from what happened when the pin was
-// created.
+// Delivery says where the pages of a reader find a pin. When a live event creates a pin, the fold
+// normally pushes the pin: it adds the pin to the inboxes of the readers who follow the owner or
+// the board. Inboxes exist only in memory, and not every reader has one. If too many users of a
+// partition follow the owner, or boards of the owner, the fold does not push the owner's pins to
+// the readers of this partition. Each of these readers then has pull rows, which name the outboxes
+// that pages read in addition to the inbox (pulls.go).
+//
+// The delivery of a pin affects the cost of a page, and never the pins that the page shows.
+// [Queries.Explain] derives the delivery from the present rows, and not from what happened when the
+// pin was created.
 type Delivery uint8
 
 // The kinds of delivery.
 const (
 	// DeliveryNone: the pin is not in the feed.
 	DeliveryNone Delivery = iota
-	// DeliveryPushed: pages find the pin in the reader's inbox, or in an outbox if the reader has
-	// no inbox in memory.
+	// DeliveryPushed: pages find the pin in the reader's inbox. They find it in an outbox if the
+	// reader has no inbox, or if the inbox does not reach back to the pin (see floor in
+	// feedIterator). Explain does not look at the inbox, so it does not tell these cases apart.
 	DeliveryPushed
-	// DeliveryPulled: pages read the pin from an outbox, even if the reader has an inbox. There are
-	// three cases: [Feed.Only] is set, the pin is the reader's own, or the reader has a pull row
-	// for the owner or for the board of the pin.
+	// DeliveryPulled: pages read an outbox that has the pin, even if the reader has an inbox. There
+	// are three cases: [Feed.Only] is set, the pin is the reader's own, or the reader has a pull
+	// row for the owner or for the board of the pin. A pin with a pull row may be in the inbox as
+	// well.
 	DeliveryPulled
 )
 
 // Explanation says where in a feed a pin is, or why it is absent.
 type Explanation struct {
-	// Pin is the pin, also if the feed does not show it. It is nil if the pin does not exist or was
-	// deleted. Its Score is set in the order Trending, if the pin is ranked.
+	// Pin is the pin, even if the feed does not show the pin. It is nil if the pin was never
+	// created or was deleted. Pin.Score is set only in the order Trending, and only if the pin is
+	// in the feed or if its only reason for absence is AbsenceItemShown.
 	Pin *Pin
-	// Absence has the reasons why the pin is absent, or 0 if it is in the feed. It need not have
-	// all of them: see [AbsenceReasons].
+	// Absence has the reasons why the pin is absent, or 0 if the pin is in the feed. Absence need
+	// not have all reasons that hold: see [AbsenceReasons].
 	Absence AbsenceReasons
-	// Rank is the pin's place in the feed, counted over all its pages: 1 is the first. It is 0 if
-	// the pin is absent. Pins that [Feed.OnePerItem] leaves out are not counted.
+	// Rank is the place of the pin in the feed, counted from 1 over all pages. It is 0 if the pin
+	// is absent. Only pins that the feed shows are counted, so pins that [Feed.HiddenItems] or
+	// [Feed.OnePerItem] leaves out are not.
 	Rank int
-	// Delivery is DeliveryNone if and only if the pin is absent.
+	// Delivery says where pages find the pin. It is DeliveryNone if and only if the pin is absent.
 	Delivery Delivery
 }
 
-// Explain says whether a pin is in a feed, and where or why not. It answers for a reader who reads
-// all pages of the feed, from the first to the last, in the view of q.
+// Explain says whether a pin is in a feed. If the pin is in the feed, Explain says at which place,
+// and otherwise why it is absent. The answer is about all pages of the feed, from the first to the
+// last, as a reader would see them if all of them were read at the position of the state of q.
+//
+// The caller must not set [Feed.NewerThan] or [Feed.UnreadOnly]. Explain ignores UnreadOnly. It
+// ignores NewerThan in the order Newest. In the order Trending, it returns [ErrPageCursor] for
+// NewerThan, unless it finds a reason for absence before it reads the feed.
 //
 // If the pin does not exist, or is absent for a reason that does not depend on the other pins of
-// the feed, Explain costs a few point reads and at most one call of [Feed.HiddenItems]. Otherwise,
-// in the order Newest, Explain reads the feed down to the pin, and returns an error if the store is
-// damaged and lacks the pin there. In the order Trending, it reads all ranked pins.
+// the feed, Explain costs a few point reads, a scan of the list of selected owners if [Feed.Only]
+// is set, and at most one call of [Feed.HiddenItems].
 //
-// [Feed.HiddenItems] must give the same answers throughout the call.
+// Otherwise, the other pins decide the answer, and Explain reads the feed: in the order Newest from
+// the top down to the pin, and in the order Trending all ranked pins. Like a page, Explain may then
+// add what it has merged from outboxes to the reader's inbox in memory.
+//
+// In the order Newest, Explain returns an error that wraps [projections.ErrCorrupt] if the reader
+// may see the pin but the feed lacks it. In the order Trending, Explain does not notice this, and
+// reports AbsenceNotRanked.
+//
+// [Feed.HiddenItems] must give the same answers throughout the call, because Explain first asks
+// about the item of the pin, and then asks about the items of the feed, among which that item is
+// again. If the second answer hid the item, Explain would report corruption or a wrong reason.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
 	pin, err := q.livingPin(owner, id)
 	if err != nil {
 		return Explanation{}, err
 	}
 
-	// If pin is nil, these are the reasons that hold for all pins of the owner.
+	// If pin is nil, checker.reasons returns the reasons that hold for all pins of the owner.
 	checker := newAbsenceChecker(q, &f)
 	reasons, err := checker.reasons(owner, pin)
 	if err != nil {
@@ -97,8 +119,8 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 	return explanation, nil
 }
 
-// isItemHidden asks [Feed.HiddenItems] about one item. The result of HiddenItems is nil or has one
-// element per item.
+// isItemHidden reports whether [Feed.HiddenItems] leaves out the pins of an item. HiddenItems
+// returns nil, which leaves out no pins, or one element per item.
 func isItemHidden(f *Feed, item string) (bool, error) {
 	if f.HiddenItems == nil {
 		return false, nil
@@ -111,11 +133,14 @@ func isItemHidden(f *Feed, item string) (bool, error) {
 }
 
 // explainBatch is how many pins explainNewest reads from the iterator at a time. The iterator calls
-// [Feed.HiddenItems] once for each batch.
+// [Feed.HiddenItems] once for each batch of up to explainBatch pins. A call costs as much as
+// reading several pins, so a batch has many pins.
 const explainBatch = 512
 
-// explainNewest finds the place of a pin in the order Newest, by counting the entries of the feed
-// down to the pin. The caller has checked that the reader may see the pin.
+// explainNewest finds the place of a pin in the order Newest. It counts the entries of the feed
+// from the top down to the pin. The caller has checked that the reader may see the pin and that
+// [Feed.HiddenItems] does not hide its item. So the only reason for absence that explainNewest can
+// find is AbsenceItemShown.
 func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Explanation, err error) {
 	it, err := q.newFeedIterator(ctx, f, nil) // nil: from the top
 	if err != nil {
@@ -127,12 +152,16 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 	}()
 
-	// Newer pins have smaller sort keys. The iterator ends before the first sort key that is bound
-	// or greater. The smallest key that is greater than sortKey is sortKey followed by a zero byte,
-	// so with that bound the pin itself is the last one.
+	// Newer pins have smaller sort keys. nextBatch ends the feed before the first sort key that is
+	// bound or greater. The smallest key that is greater than sortKey is sortKey followed by a zero
+	// byte. With this bound, the pin itself is the last entry, if it is in the feed.
 	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
 	bound := append(bytes.Clone(sortKey), 0)
-	shownItems := map[string]bool{} // with OnePerItem, nextBatch adds the items that it returns
+
+	// With OnePerItem, nextBatch adds the item of each pin that it reads to shownItems. That
+	// includes items that HiddenItems then hides. The item of this pin is not hidden, so if it is
+	// in shownItems, the feed has an entry with the item.
+	shownItems := map[string]bool{}
 
 	count := 0
 	var lastSortKey []byte
@@ -143,7 +172,9 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 		count += len(sortKeys)
 		if len(sortKeys) > 0 {
-			lastSortKey = sortKeys[len(sortKeys)-1] // valid until the iterator is closed
+			// The sort key needs no copy, because the iterator never reuses the memory of sort
+			// keys.
+			lastSortKey = sortKeys[len(sortKeys)-1]
 		}
 	}
 
@@ -153,19 +184,24 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 	if f.OnePerItem && shownItems[pin.Item] {
 		return Explanation{Pin: pin, Absence: AbsenceItemShown}, nil
 	}
-	// Nothing keeps the pin out of the feed, so the outbox of its owner lacks a row, or the
-	// reader's inbox lacks its sort key.
+	// There is no reason for the absence of the pin, so take the absence for corruption. For
+	// example, the outbox of the owner or the board lacks the row of the pin, or the reader's inbox
+	// lacks the sort key of the pin.
 	return Explanation{}, errRow("feed that lacks a pin which the reader should see", sortKey)
 }
 
-// explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The
-// caller has checked that the reader may see the pin. A pin that is older than the [Feed.MaxRanked]
-// newest pins of the feed is not ranked. explainTrending does not check whether the pin is so old.
-// If the outbox lacks the row of the pin, or the inbox lacks its sort key, which is damage, then
-// explainTrending also says that the pin is not ranked.
+// explainTrending finds the place of a pin in the order Trending. It reads all ranked pins, and
+// reports AbsenceNotRanked if the pin is not among them. The caller has checked that the reader may
+// see the pin and that [Feed.HiddenItems] does not hide its item.
+//
+// explainTrending does not find out why the pin is not ranked. The pin may be older than the newest
+// [Feed.MaxRanked] pins of the feed, or newer than the position whose scores are used. It may also
+// be missing because an outbox lacks its row or the inbox lacks its sort key. Unlike explainNewest,
+// explainTrending does not detect this corruption.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
-	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins that
-	// OnePerItem leaves out.
+	// Read all ranked pins as one page. Do not set OnePerItem, so that the page also has the ranked
+	// pins that OnePerItem leaves out. OnePerItem does not change which pins are read: the pins
+	// that it leaves out count toward MaxRanked, too.
 	ungrouped := *f
 	ungrouped.OnePerItem = false
 	page, err := q.readTrending(ctx, &ungrouped, nil, f.MaxRanked) // nil: the first page
@@ -173,9 +209,9 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 		return Explanation{}, err
 	}
 
-	// With OnePerItem, only the first pin of each item counts as an entry of the feed. That is the
-	// newest pin of the item: all of them have the score of the item, and pins with equal scores
-	// are sorted newest first.
+	// With OnePerItem, the feed shows the newest ranked pin of each item (readTrending). In the
+	// page, this is the first pin of the item, because all pins of an item have the same score, and
+	// pins with equal scores are sorted newest first.
 	entries := 0
 	shownItems := map[string]bool{}
 	for i := range page.Pins {
@@ -207,9 +243,10 @@ func (q *Queries) findDelivery(f *Feed, pin *Pin) (Delivery, error) {
 		return DeliveryPulled, nil
 	}
 
-	// If the pins of the owner are pulled, each follower has pull rows for the owner. A reader who
-	// follows the owner has one row, without a board. A reader who follows only boards of the owner
-	// has one row per board, with the name of the board.
+	// If the owner is pulled in the reader's partition, a reader who follows the owner explicitly
+	// has one pull row, without a board. A reader who follows only boards of the owner has one pull
+	// row for each of these boards, with the id of the board. A pull row for another board does not
+	// matter here, because the outbox that it names does not have the pin.
 	for _, board := range []*string{nil, &pin.Board} {
 		_, pulled, err := q.state.Get(pullKey(nil, f.Reader, pin.Owner, board))
 		if err != nil {

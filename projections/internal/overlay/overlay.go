@@ -10,123 +10,163 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Overlay has the rows that a fold has written since its last commit, and rows that it has read or
-// written not long before, above the rows of a Pebble database. A fold reads and writes through it.
-// Only one goroutine may use it.
+// Overlay holds rows in memory, above the rows of a Pebble database. A fold reads and writes all
+// rows through its overlay. The rows in memory are of two kinds. Dirty rows are those that the fold
+// has written or deleted since the last commit; the next commit writes them to the database. Clean
+// rows are those that the fold has read, or had written before the last commit; the overlay keeps
+// some of them, so that the fold does not read them from the database again. Only one goroutine may
+// use an Overlay.
 //
-// Each row is in memory once, however often it is written. So a count that rises a thousand times
-// in a batch is written to the database once, and a row that is created and deleted again is not
-// written at all. Rows are found by the hash of their keys. They are sorted only when that is
-// needed: all dirty rows by a commit, and those with the same shard and tag by an iterator.
+// Each row is in memory once, however often the fold writes it. So a commit writes a count that the
+// fold has increased a thousand times only once. If the fold creates a row and deletes it again,
+// the commit writes nothing, provided that the overlay knew that the database has no such row.
+//
+// The overlay finds rows by the hash of their keys. It sorts rows only when the order is needed: a
+// commit or an iterator over several tags sorts all dirty rows, and an iterator within one shard
+// and tag sorts the dirty rows of this shard and tag.
 type Overlay struct {
-	// db is nil if there is no database below. Then Commit must not be called.
+	// db is nil if there is no database below the overlay. Then Commit must not be called.
 	db *pebble.DB
-	// data has the keys and values of all rows.
+	// data has the keys and values of all rows. It also has old values that no row refers to any
+	// more, until forgetRows or ForgetDeleted copies the rest.
 	data []byte
+	// rows describes all rows, including those of which the overlay only knows that they do not
+	// exist, in the order in which they were added.
 	rows []record
-	// spareData is the memory into which forgetRows and ForgetDeleted copy data. Then the two are
-	// swapped, so that neither allocates memory each time.
+	// spareData is the memory into which forgetRows and ForgetDeleted copy the keys and values of
+	// the rows that stay. They then swap data and spareData, so that they need not allocate memory
+	// each time.
 	spareData []byte
 	// slots is a hash table of rows, with open addressing. Its length is a power of two.
 	slots []tableEntry
-	// dirty has the indexes of the rows that the next commit writes, in the order of their first
-	// write. dirtyBytes is the size that Pebble computes for them in a memtable.
+	// dirty has the indexes of the rows that were written or deleted since the last commit, in the
+	// order of their first write. dirtyBytes is about the size that Pebble computes for these rows
+	// and for deletedRanges in a memtable. Values and operands that a later write or DeleteRange
+	// replaced may still be counted.
 	dirty      []uint32
 	dirtyBytes int
 	// orderByPrefix sorts the dirty rows of each shard and tag. It has only the first chainedCount
-	// rows of dirty; an iterator adds the others.
+	// rows of dirty; chainNewRows adds the others when the order is next needed.
 	orderByPrefix map[[PrefixLen]byte]prefixOrder
 	chainedCount  int
-	// maxCleanBytes is the size of the clean rows that may stay in memory. A commit forgets rows
-	// once all rows take more than forgetAbove, which is at most maxCleanBytes.
+	// maxCleanBytes is about how many bytes of clean rows may stay in memory after a commit. A
+	// commit calls forgetRows if all rows together take more than forgetAbove bytes. forgetAbove is
+	// at most maxCleanBytes.
 	maxCleanBytes, forgetAbove int
-	// deleteCount is the number of rows that were deleted since ForgetDeleted has last dropped
-	// rows.
+	// deleteCount counts the deletions of rows since ForgetDeleted last dropped rows. If a row is
+	// deleted twice, both deletions count. Above a database nothing reads deleteCount.
 	deleteCount int
-	// sortScratch and sortedScratch are reused for sorting.
+	// sortScratch and sortedScratch are memory that sortedRows reuses.
 	sortScratch, sortedScratch []dirtyRow
-	// prefetchSink has no meaning. prefetchKeys adds what it reads to it, so that the compiler does
-	// not remove the reads.
+	// prefetchSink receives the sum of the bytes that prefetchKeys reads. Nobody reads the sum. It
+	// keeps the compiler from removing the reads.
 	prefetchSink byte
-	// batch is reused by every commit.
+	// batch is reused by every commit. It is nil if there is no database.
 	batch *pebble.Batch
-	// dbFinder finds rows in the database, as it was when dbFinder was last closed. That is
-	// sufficient: the overlay has every row that was written since, and closes dbFinder before it
-	// forgets one.
+	// dbFinder finds rows in the database. Its iterator is created by the first lookup after
+	// dbFinder was closed, and does not see what is written to the database later. This is
+	// sufficient: the overlay itself has the current value of every row that it has written since
+	// then, and closes dbFinder when it drops such a value.
 	dbFinder Finder
 	// unflushed says which rows may be in memtables. Lookups of all others skip the memtables.
 	unflushed unflushedKeys
-	// lookupCounts counts, for each tag, lookups that found a row and lookups that did not.
+	// lookupCounts counts, for each tag, lookups by Get: in found, those that found a value in
+	// memory or copied one there, and in absent, those that searched the database and found no row.
+	// Get counts no lookups of rows with operands, of values larger than maxCachedValue, or of rows
+	// of which the overlay already knew that they do not exist.
 	lookupCounts [256]struct{ found, absent uint32 }
 
 	// merges has the operands that were not merged into their rows yet (merge.go).
 	merges pendingMerges
-	// deletedRanges has the ranges that the next commit deletes, before it writes rows.
+	// deletedRanges has the ranges that DeleteRange has deleted since the last commit. The next
+	// commit deletes them in the database before it writes rows. It is empty without a database.
 	deletedRanges []keyRange
 }
 
-// tableEntry refers to a row: its lower half is 1 + the index of the row, its upper half is the
-// upper half of the hash. 0 means free. A lookup skips rows whose half hash differs without reading
-// them, because each read of a row waits for memory if there are many rows.
+// tableEntry is one slot of the hash table. 0 means that the slot is free. Otherwise the slot
+// refers to a row: the lower 32 bits are 1 + the index of the row, and the upper 32 bits are those
+// of the hash of its key. A lookup compares these upper bits first, and reads the row only if they
+// are equal. This matters if there are many rows: few of them are then in the caches of the
+// processor, so each read of a row waits for memory.
 type tableEntry uint64
 
 func newTableEntry(row int, hash uint64) tableEntry { return tableEntry(hash>>32<<32 | uint64(row+1)) }
 
-// record describes a row. Its offsets have 32 bits, which keeps it small. MaxBatch bounds data, so
-// that they suffice.
+// record describes a row. Its offsets have only 32 bits, which keeps it small. They suffice because
+// IsFull bounds the length of data.
 type record struct {
 	hash                   uint64
 	keyOffset, valueOffset uint32 // in data
 	keyLen, valueLen       uint32
-	valueCap               uint32 // bytes at valueOffset that the row may overwrite
-	nextInChain            uint32 // 1 + the index of the row before it in the chain of its prefixOrder
-	lastOperand            uint32 // 1 + the index of the newest operand that is to be merged into the row
-	state                  rowState
+	// valueCap is the number of bytes at valueOffset that a new value of the row may overwrite.
+	valueCap uint32
+	// nextInChain is 1 + the index of the row that was added to the same chain (prefixOrder) just
+	// before this one, or 0 if there is none.
+	nextInChain uint32
+	// lastOperand is 1 + the index of the newest operand that is to be merged into the row, or 0 if
+	// there is none.
+	lastOperand uint32
+	state       rowState
 }
 
-// rowState is a set of bits.
+// rowState is what the overlay knows about a row, as a set of bits. A row that has neither
+// rowHasValue nor rowBaseInDB nor operands does not exist.
 type rowState uint8
 
 const (
-	// rowHasValue is set if the row has a value in memory. Otherwise it does not exist, or
-	// rowBaseInDB is set.
+	// rowHasValue is set if the row has a value in memory. The row may have operands in addition,
+	// which are not merged into this value yet.
 	rowHasValue rowState = 1 << iota
-	// rowDirty is set if the next commit writes the row.
+	// rowDirty is set if the index of the row is in dirty.
 	rowDirty
-	// rowNotInDB is set if the database is known to have no such row. If the row is created and
-	// deleted again, the commit then writes nothing.
+	// rowNotInDB is set if the overlay knows that the database has no such row, or that the next
+	// commit deletes the row there with one of deletedRanges. If the fold then creates the row and
+	// deletes it again, the commit need not write a deletion.
 	rowNotInDB
-	// rowRecentlyRead is set if the fold has read the row since forgetRows last ran.
+	// rowRecentlyRead is set if the fold has read the row since forgetRows last ran, so that
+	// forgetRows keeps the row. Get does not set it when it learns that a row does not exist and
+	// isAbsentWorthKeeping returns false.
 	rowRecentlyRead
-	// rowBaseInDB is set if the value into which the operands are to be merged is only in the
-	// database.
+	// rowBaseInDB is set if the value of the row, without its operands, is not in memory and has to
+	// be read from the database. The database may turn out to have no such row.
 	rowBaseInDB
-	// rowAge is a number of three bits, of which rowAge1 is the lowest (see age).
+	// rowAge is a number of three bits, of which rowAge1 is the lowest. It is the age that
+	// forgetRows stored when it kept the row, or 0 if the row has no such age (see age).
 	rowAge1
 	rowAge = 7 * rowAge1
+	// maxAge is the largest age that fits into the three bits.
 	maxAge = 7
-	// rowUseBits are the bits that say how recently the row was read. A commit keeps them.
+	// rowUseBits are the bits that say how recently the fold has read the row. A commit keeps them,
+	// except those of a row with operands (commitOperands).
 	rowUseBits = rowRecentlyRead | rowAge
 )
 
 const (
-	// nodeBytes is what Pebble adds to the size of key and value of each row of a batch, in bytes:
-	// the size of the largest node of its skip list. Pebble flushes a batch whose computed size is
-	// half a memtable by itself, and before it the current memtable, even if that is nearly empty.
+	// nodeBytes is about how many bytes Pebble adds to the size of key and value when it computes
+	// the size of a row in a memtable. Pebble adds the size of the largest node of its skip list,
+	// 195 bytes in Pebble v2.1, even though most nodes are smaller. dirtyBytes must count the same,
+	// because Pebble puts a batch whose computed size reaches half a memtable into a memtable of
+	// its own, and first ends the current memtable, even if the current memtable is nearly empty. A
+	// caller avoids this if it calls Commit before Size reaches half a memtable.
 	nodeBytes = 200
-	// maxCachedValue is the size of the largest value that stays in memory if the fold has only
-	// read it, in bytes.
+	// maxCachedValue is the size in bytes of the largest value that Get copies from the database
+	// into memory.
 	maxCachedValue = 1 << 10
-	// rowOverhead is about the size of a row in memory without its key and value, in bytes.
+	// rowOverhead is about how many bytes of memory a row takes in addition to its key and value:
+	// its record, its slots in the hash table, and its index in dirty.
 	rowOverhead = 64
-	// minForgetBytes is the size of rows from which some are forgotten, unless maxCleanBytes is
-	// smaller. To wait for maxCleanBytes would be slower: most rows were only written, and would
-	// share the caches of the processor with the rows that are read.
+	// minForgetBytes is the first value of forgetAbove, in bytes, unless maxCleanBytes is smaller.
+	// A larger first value, such as maxCleanBytes, would make the fold slower: the fold never reads
+	// most of the rows that it has written, but as long as they stay, they lie between the rows
+	// that it does read, so the caches of the processor hold fewer of the rows that it reads. Each
+	// later value of forgetAbove allows at least minForgetBytes more than what has just stayed, up
+	// to maxCleanBytes.
 	minForgetBytes = 128 << 20
 )
 
-// Init begins an overlay without rows above a database, or above nothing if db is nil. It keeps
-// clean rows of about keep bytes in memory. merge may be nil if the fold merges nothing.
+// Init makes o an overlay without rows above a database, or without a database if db is nil. keep
+// is about how many bytes of clean rows may stay in memory after a commit. merge may be nil if the
+// fold never calls Merge.
 func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 	*o = Overlay{
 		db:            db,
@@ -141,14 +181,16 @@ func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 	o.Reset()
 }
 
-// Reset forgets all rows. No row may be dirty.
+// Reset forgets all rows. No row may be dirty, because its write would be lost. Reset keeps the
+// memory of the rows for later rows.
 func (o *Overlay) Reset() {
 	o.dbFinder.Close()
 	o.merges.reset()
 	o.data = o.data[:0]
 	o.rows = o.rows[:0]
 
-	// A table that has grown is released.
+	// If the hash table has grown, replace it by one of the initial size, so that its memory is
+	// freed. Init has no table yet, and gets its first one here.
 	if len(o.slots) != 1<<10 {
 		o.slots = make([]tableEntry, 1<<10)
 	} else {
@@ -156,8 +198,9 @@ func (o *Overlay) Reset() {
 	}
 }
 
-// Reuse forgets all rows, none of which may be dirty, and takes over the memory of another overlay,
-// which must not be used any more.
+// Reuse forgets all rows of o, none of which may be dirty, and takes over the memory of another
+// overlay, whose rows are dropped. The other overlay must not be used any more. It may be a zero
+// Overlay, which has no memory to take over.
 func (o *Overlay) Reuse(used *Overlay) {
 	o.data = used.data[:0]
 	o.spareData = used.spareData[:0]
@@ -178,8 +221,9 @@ func (o *Overlay) Reuse(used *Overlay) {
 	}
 }
 
-// findRow returns the index and the slot of the row of a key. If there is no such row, it returns
-// -1 and the slot for a new row.
+// findRow looks for the row of a key in memory, but not in the database. It returns the index of
+// the row in rows, and its slot. If the row is not in memory, findRow returns -1 and the free slot
+// at which addRow must add the row. hash is the hash of the key.
 func (o *Overlay) findRow(key []byte, hash uint64) (row, slot int) {
 	mask := len(o.slots) - 1
 	for slot = int(hash) & mask; o.slots[slot] != 0; slot = (slot + 1) & mask {
@@ -195,19 +239,23 @@ func (o *Overlay) findRow(key []byte, hash uint64) (row, slot int) {
 	return -1, slot
 }
 
-// keyOf returns the key of a row, which is a part of data.
+// keyOf returns the key of a row. The key is a part of data and not a copy. Its capacity ends with
+// it, so an append to the key does not overwrite what follows in data.
 func (o *Overlay) keyOf(r *record) []byte {
 	return o.data[r.keyOffset : r.keyOffset+r.keyLen : r.keyOffset+r.keyLen]
 }
 
-// valueOf returns the value of a row, which is a part of data.
+// valueOf returns the value of a row, as a part of data like the key in keyOf. If the row does not
+// have rowHasValue, this is an old value, or empty.
 func (o *Overlay) valueOf(r *record) []byte {
 	return o.data[r.valueOffset : r.valueOffset+r.valueLen : r.valueOffset+r.valueLen]
 }
 
-// addRow adds a row for a key that has none, at the slot that findRow returned.
+// addRow adds a row for a key that has none, at the slot that findRow returned, and returns its
+// index. The new row is clean and its state is 0, so the caller must set the state.
 func (o *Overlay) addRow(key []byte, hash uint64, slot int) (row int) {
-	// Keep a quarter of the slots free. With fewer, lookups would pass over long runs of entries.
+	// Keep a quarter of the slots free. With fewer, lookups would pass over many entries of other
+	// rows.
 	if 4*(len(o.rows)+1) > 3*len(o.slots) {
 		o.growTable()
 		_, slot = o.findRow(key, hash)
@@ -220,12 +268,13 @@ func (o *Overlay) addRow(key []byte, hash uint64, slot int) (row int) {
 	return row
 }
 
+// growTable doubles the number of slots.
 func (o *Overlay) growTable() {
 	o.slots = make([]tableEntry, 2*len(o.slots))
 	o.fillTable()
 }
 
-// fillTable adds all rows to an empty hash table.
+// fillTable adds all rows to the hash table, which must be empty.
 func (o *Overlay) fillTable() {
 	mask := len(o.slots) - 1
 	for i := range o.rows {
@@ -237,7 +286,8 @@ func (o *Overlay) fillTable() {
 	}
 }
 
-// storeValue copies a value into the memory of a row, or if that is too small, to the end of data.
+// storeValue sets the value of a row to a copy of value. It copies it over the old value if there
+// is enough space, and otherwise to the end of data. The caller must set rowHasValue.
 func (o *Overlay) storeValue(r *record, value []byte) {
 	if r.valueCap < uint32(len(value)) {
 		r.valueOffset = uint32(len(o.data))
@@ -249,16 +299,20 @@ func (o *Overlay) storeValue(r *record, value []byte) {
 	r.valueLen = uint32(len(value))
 }
 
-// prefetchKeys is called for each row of a sorted list. Once every 32 rows, it reads the first byte
-// of the keys of the next 32 rows. Sorted rows are scattered over the memory. If their keys are
-// read right after each other, the processor waits for many of them at the same time.
+// prefetchKeys makes it faster to go through a sorted list of rows. The caller calls it for each
+// row before it reads the row; at is the index of the row in the list. If at is a multiple of 32,
+// prefetchKeys reads the first byte of the keys of 32 rows, from this row on. Otherwise it does
+// nothing. Rows that follow each other in the list are mostly far apart in memory, so each first
+// read of a key waits for memory. Here the reads come right after each other, so the processor
+// waits for many of them at the same time, and later finds the keys in its caches.
 func (o *Overlay) prefetchKeys(rows []dirtyRow, at int) {
 	const group = 32
 	if at%group != 0 {
 		return
 	}
 
-	// Two loops, so that the reads of one do not depend on each other.
+	// The position of a key is known only after its record was read. With two loops, no read waits
+	// for another one of the same loop.
 	var offsets [group]uint32
 	next := rows[at:min(at+group, len(rows))]
 	for i, d := range next {
@@ -269,19 +323,25 @@ func (o *Overlay) prefetchKeys(rows []dirtyRow, at int) {
 	}
 }
 
-// IsDirty reports whether a commit would write anything.
+// IsDirty reports whether rows or ranges were written or deleted since the last commit. A commit
+// may still have nothing to write, if all these rows were created and deleted again.
 func (o *Overlay) IsDirty() bool { return len(o.dirty) > 0 || len(o.deletedRanges) > 0 }
 
-// MaxBatch is how many bytes may be written between two commits. Together with the clean rows, data
-// then stays below the 4 GiB that the offsets of a record can reach.
+// MaxBatch is how many bytes data may have in addition to the clean rows that Init allowed, before
+// IsFull returns true. The limit exists because the offsets of a record reach only 4 GiB. The store
+// allows at most 2 GiB of clean rows, so at least 1 GiB remains for the rows that are added after
+// the last call of IsFull that returned false.
 const MaxBatch = 1 << 30
 
-// IsFull reports whether more was written since the last commit than MaxBatch allows. The fold must
-// fail then.
+// IsFull reports whether data has so many bytes that its end may come near the 4 GiB that the
+// offsets of a record can reach. The fold must then write nothing more, and fail. Rows that were
+// only read count, too, because they are in data like those that were written. The operands of
+// Merge do not count.
 func (o *Overlay) IsFull() bool { return len(o.data) > MaxBatch+o.maxCleanBytes }
 
-// Iter returns an iterator over the rows with lower <= key < upper. scans must keep no idle
-// iterators, because these would not see later commits. The caller must not write before it closes
+// Iter returns an iterator over the rows with lower <= key < upper, dirty ones and those of the
+// database together. A nil upper means no bound. MaxIdle of scans must be 0, because an idle
+// iterator would not see later commits. The caller must not write to the overlay before it closes
 // the iterator.
 func (o *Overlay) Iter(lower, upper []byte, scans *Scans) Iterator {
 	var rows pebble.Reader // stays nil without a database: a nil *pebble.DB in an interface would not be nil
@@ -298,8 +358,9 @@ func (o *Overlay) Iter(lower, upper []byte, scans *Scans) Iterator {
 	return &mergedIterator{overlay: o, dirty: dirty, deletedRanges: deleted, scan: scan}
 }
 
-// Get returns the value of a key, which is valid until the next call. Small rows stay in memory for
-// the next lookup, and so does the fact that there is no row.
+// Get returns the value of a key, and whether there is such a row. The value is valid until the
+// next call of a method of the overlay. Get keeps what it has read from the database in memory for
+// the next lookup: a value of at most maxCachedValue bytes, or the fact that there is no row.
 func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	hash := xxh3.Hash(key)
 	row, slot := o.findRow(key, hash)
@@ -323,10 +384,10 @@ func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 		return nil, false, err
 	}
 	if ok && len(value) > maxCachedValue {
-		return value, true, nil // a large value would displace many small ones
+		return value, true, nil // to keep it would leave no space for many small values
 	}
 
-	// Keep the result in memory, also if there is no row.
+	// Keep the result in memory, even if it is that there is no row.
 	if row < 0 {
 		row = o.addRow(key, hash, slot)
 	}
@@ -344,23 +405,27 @@ func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	return o.valueOf(r), true, nil
 }
 
-// isAbsentWorthKeeping counts a lookup that found no row, and reports whether it is worth
-// remembering that there is no row. It is if lookups of the tag find rows more often than not. Such
-// rows, for example counts, are read again once they exist. Rows of other tags are looked up once,
-// to see whether they exist, and would displace useful ones.
+// isAbsentWorthKeeping adds a lookup that found no row to lookupCounts, and reports whether
+// forgetRows should treat the fact that there is no row like a row that was read, and keep it. This
+// is so if lookups of the tag of key find a row more often than none. Rows of such a tag, for
+// example counts, are read again after they are created. Keys of other tags are mostly looked up
+// once, to see whether there is a row. To keep them would leave less space for rows that are read
+// again.
 func (o *Overlay) isAbsentWorthKeeping(key []byte) bool {
 	n := &o.lookupCounts[key[2]]
 	n.absent++
 	if n.absent+n.found > 1<<20 {
-		// Halve the counts, so that recent lookups count more.
+		// Halve both counts from time to time, so that recent lookups count more than older ones.
 		n.absent /= 2
 		n.found /= 2
 	}
 	return n.found > n.absent
 }
 
-// findInDatabase returns the value of a key in the database. It finds no row that was deleted by a
-// range since the last commit.
+// findInDatabase returns the value of a key in the database, and whether there is such a row. The
+// value is valid until the next lookup in the database. findInDatabase finds no row in a range that
+// was deleted since the last commit, although the database still has such a row. Without a database
+// it finds nothing.
 func (o *Overlay) findInDatabase(key []byte, hash uint64) ([]byte, bool, error) {
 	if o.db == nil || o.isInDeletedRange(key) {
 		return nil, false, nil
@@ -371,7 +436,8 @@ func (o *Overlay) findInDatabase(key []byte, hash uint64) ([]byte, bool, error) 
 	return o.dbFinder.Find(o.db, key)
 }
 
-// Set writes a row. It copies key and value. It does nothing if the row has this value already.
+// Set writes a row. It copies key and value. If the overlay has the current value of the row in
+// memory and value equals it, Set does nothing. Set does not read the database to find out.
 func (o *Overlay) Set(key, value []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.findRow(key, hash)
@@ -384,8 +450,8 @@ func (o *Overlay) Set(key, value []byte) {
 		return
 	}
 
-	// markDirty adds the size of the old value to dirtyBytes if the row was clean. So afterwards the
-	// difference to the new value is added in both cases.
+	// After markDirty, dirtyBytes includes the size of the old value, whether the row was clean or
+	// dirty before. So only the difference to the size of the new value is still to be added.
 	o.markDirty(row)
 	o.dirtyBytes += len(value) - r.countedValueBytes()
 	o.storeValue(r, value)
@@ -393,13 +459,16 @@ func (o *Overlay) Set(key, value []byte) {
 	r.state = r.state&^rowBaseInDB | rowHasValue
 }
 
-// Delete removes a row if there is one.
+// Delete deletes a row. If the overlay knows that the row does not exist, Delete does nothing.
+// Otherwise the next commit writes a deletion, unless rowNotInDB is set. Delete does not read the
+// database to find out whether there is such a row.
 func (o *Overlay) Delete(key []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.findRow(key, hash)
 	o.applyRangeDeletes(row)
 	if row < 0 {
-		// The database may have the row, so the commit must delete it.
+		// The database may have the row, so add a row without a value, for which the commit writes
+		// a deletion.
 		row = o.addRow(key, hash, slot)
 	} else if r := &o.rows[row]; r.lastOperand == 0 && r.state&(rowHasValue|rowBaseInDB) == 0 {
 		return // the row is known not to exist
@@ -413,10 +482,12 @@ func (o *Overlay) Delete(key []byte) {
 	r.state &^= rowHasValue | rowBaseInDB
 }
 
-// exists reports whether a row exists that no database has.
+// exists reports whether a row exists, in an overlay without a database. Above a database it would
+// miss rows whose value is only there.
 func (r *record) exists() bool { return r.state&rowHasValue != 0 || r.lastOperand != 0 }
 
-// countedValueBytes returns the part of dirtyBytes that the value of a dirty row accounts for.
+// countedValueBytes returns how many bytes the value of a row adds to dirtyBytes if the row is
+// dirty. Operands do not count.
 func (r *record) countedValueBytes() int {
 	if r.state&rowHasValue == 0 {
 		return 0
@@ -424,7 +495,9 @@ func (r *record) countedValueBytes() int {
 	return int(r.valueLen)
 }
 
-// markDirty marks a row as dirty.
+// markDirty marks a row as dirty, and adds its size to dirtyBytes, including that of the value that
+// it has in memory. It does nothing if the row is dirty already. The caller must then add to
+// dirtyBytes how much it changes the size of the row.
 func (o *Overlay) markDirty(row int) {
 	r := &o.rows[row]
 	if r.state&rowDirty != 0 {
@@ -435,14 +508,16 @@ func (o *Overlay) markDirty(row int) {
 	o.dirtyBytes += nodeBytes + int(r.keyLen) + r.countedValueBytes()
 }
 
-// Size returns about how many bytes a commit would free: the size of the dirty rows in a memtable,
-// or the size of all rows in memory beyond forgetAbove, whichever is more.
+// Size returns the number of bytes by which the caller decides whether to commit. It is the larger
+// of two sizes: dirtyBytes, which is about what the commit adds to a memtable, and the size by
+// which all rows in memory exceed forgetAbove. Because of the second one, a fold that only reads
+// rows also commits at some time, which is when rows are forgotten.
 func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.forgetAbove) }
 
-// Memory returns about the number of bytes that the rows take in memory. Without a database it also
-// counts the data that the last ForgetDeleted has left in spareData, because a build limits its
-// memory by Memory. Above a database it leaves out spareData: Size compares Memory with the limit at
-// which rows are forgotten, and forgetting rows does not shrink spareData.
+// Memory returns about how many bytes the rows and the operands take in memory. Without a database
+// it also counts the data that the last ForgetDeleted has left in spareData, because a build limits
+// its memory by Memory. Above a database it does not count spareData: Size and Commit compare
+// Memory with forgetAbove, and forgetting rows does not make spareData smaller.
 func (o *Overlay) Memory() int {
 	n := len(o.data) + rowOverhead*len(o.rows) + o.merges.memoryBytes()
 	if o.db == nil {
@@ -451,15 +526,20 @@ func (o *Overlay) Memory() int {
 	return n
 }
 
-// Commit writes the deleted ranges and the dirty rows in one batch. The rows are in the order of
-// their keys, which makes inserting them into the memtable several times faster. The batch is not
-// synced. After a crash, the fold repeats what was lost, because its position is a row of the same
-// batch (I3).
+// Commit writes the deleted ranges and the dirty rows to the database in one Pebble batch. All rows
+// in memory are clean afterwards. If they take more than forgetAbove, Commit also forgets some of
+// them. After an error, some rows may count as clean although the database does not have them, so
+// the overlay must not be used any more.
+//
+// The rows in the batch are in the order of their keys, which makes inserting them into the
+// memtable several times faster. The batch is not synced, so a crash may lose it. The fold then
+// repeats what was lost: the position of the fold is a row of the same batch, so it is lost
+// together with the other rows (I3).
 func (o *Overlay) Commit() error {
 	o.batch.Reset()
 
-	// The ranges come first, because the rows of the same batch were written after they were
-	// deleted.
+	// The ranges come first, so that they do not delete rows that the fold has written after
+	// DeleteRange. Rows that it wrote before are already marked as deleted.
 	for _, d := range o.deletedRanges {
 		_ = o.batch.DeleteRange(d.lower, d.upper, nil) // fails only on an indexed batch
 		o.unflushed.recordRangeDelete(d)
@@ -486,7 +566,7 @@ func (o *Overlay) Commit() error {
 			copy(op.Value, o.valueOf(r))
 			_ = op.Finish() // fails only on an indexed batch
 			r.state = rowHasValue | r.state&rowUseBits
-		case r.state&rowNotInDB != 0: // created and deleted since the last commit
+		case r.state&rowNotInDB != 0: // created and deleted since the last commit: write nothing
 			r.state = rowNotInDB | r.state&rowUseBits
 		default:
 			op := o.batch.DeleteDeferred(int(r.keyLen))
@@ -507,35 +587,41 @@ func (o *Overlay) Commit() error {
 	o.chainedCount = 0
 	clear(o.orderByPrefix)
 	if hasMerged || len(o.deletedRanges) > 0 {
-		// The overlay does not have these new values, so dbFinder must find them.
+		// The overlay has no values for the rows that commitOperands wrote, and is about to forget
+		// the rows of deleted ranges. So the iterator of dbFinder must be newer than this commit.
 		o.dbFinder.Close()
 		o.merges.reset()
 	}
 	if len(o.deletedRanges) > 0 {
 		o.deletedRanges = nil
-		o.Reset() // clean rows may be in a deleted range
+		o.Reset() // clean rows may be in a range that is no longer in deletedRanges
 	}
 	if o.Memory() > o.forgetAbove {
 		o.forgetRows()
-		// Forgetting copies all rows that stay, so the more rows stay, the more must be added
-		// before the next time.
+		// forgetRows copies all rows that stay. So the more rows have stayed now, the more rows
+		// must be added before it runs again.
 		o.forgetAbove = min(o.maxCleanBytes, o.Memory()+max(minForgetBytes, o.Memory()/2))
 	}
 	return nil
 }
 
-// ForgetDeleted drops rows that were deleted, if they may be most of all rows. It does nothing
-// above a database, whose rows they hide. It must not be called while an iterator is open.
+// ForgetDeleted drops all rows that do not exist from an overlay without a database, if there were
+// enough deletions since it last did so. Rows that were only looked up and not found are also
+// dropped. Above a database it does nothing, because there a deleted row in memory hides the row of
+// the database. It must not be called while an iterator is open, because the indexes of rows
+// change.
 func (o *Overlay) ForgetDeleted() {
-	// The table of rows has one and a third to three times as many slots as there are rows. To
-	// clear and fill it again must cost little per delete.
+	// Dropping rows takes time in proportion to the number of slots: all of them are cleared, and
+	// the rows that stay, at most three for every four slots, are copied. Wait for one deletion for
+	// every four slots, so that this costs little per deletion.
 	if o.db != nil || 4*o.deleteCount < len(o.slots) {
 		return
 	}
 	o.deleteCount = 0
 
-	// Copy the other rows, all of which are dirty. Records stay in their slice, because a record is
-	// read before the place is written to which it moves.
+	// Copy the rows that exist, all of which are dirty, because no commit has made them clean.
+	// Records are copied within their slice: no record moves to a higher index, so the loop never
+	// overwrites one that it has not read yet.
 	data := o.spareData[:0]
 	rows := o.rows[:0]
 	o.dirty = o.dirty[:0]
@@ -558,7 +644,8 @@ func (o *Overlay) ForgetDeleted() {
 	}
 	o.replaceRows(data, rows)
 
-	// The indexes of the rows have changed, so everything that has indexes is made anew.
+	// The indexes of the rows have changed. So make the list of dirty rows again, and drop the
+	// order, which the next iterator makes again.
 	o.chainedCount = 0
 	clear(o.orderByPrefix)
 	for i := range o.rows {
@@ -566,12 +653,13 @@ func (o *Overlay) ForgetDeleted() {
 	}
 }
 
-// forgetRows drops clean rows. It first drops all rows that the fold has only written, which are
-// most. If the others take more than three quarters of maxCleanBytes, it also drops the rows whose
-// last read is the longest ago. If even the rows that were read since the last time take more than
-// that, it drops all rows. No row may be dirty.
+// forgetRows drops clean rows. It always drops the rows that are not worth keeping, most of which
+// the fold has only written (see age). If the others take more than three quarters of
+// maxCleanBytes, it also drops the oldest of them, one age after the other, until the rest takes no
+// more than that. If even the rows of age 1 take more, it drops all rows. No row may be dirty.
 func (o *Overlay) forgetRows() {
-	// Let rows grow older only if there is too little memory.
+	// Make rows that were not read since the last call older by 1, but only if not all rows that
+	// are worth keeping can stay.
 	maxBytes := o.maxCleanBytes / 4 * 3
 	aging := 0
 	sizes, useful := o.sizesByAge(aging)
@@ -580,7 +668,7 @@ func (o *Overlay) forgetRows() {
 		sizes, _ = o.sizesByAge(aging)
 	}
 
-	// Find the oldest age that stays.
+	// Find the highest age that stays.
 	oldest := 0
 	keptBytes := 0
 	for oldest < maxAge && keptBytes+sizes[oldest+1] <= maxBytes {
@@ -592,10 +680,11 @@ func (o *Overlay) forgetRows() {
 		return
 	}
 
-	// Rows that are dropped must be found in the database as it is now.
+	// From now on, the dropped rows are read from the database. They may have been written after
+	// dbFinder created its iterator, which then does not see them.
 	o.dbFinder.Close()
 
-	// Copy the rows that stay, as in ForgetDeleted.
+	// Copy the rows that stay, as in ForgetDeleted, and store their ages.
 	data := o.spareData[:0]
 	rows := o.rows[:0]
 	for i := range o.rows {
@@ -617,8 +706,9 @@ func (o *Overlay) forgetRows() {
 	o.replaceRows(data, rows)
 }
 
-// replaceRows replaces all rows by some of them, which were copied into data. The memory of the old
-// data is the spare of the next time, so that nothing is allocated anew.
+// replaceRows replaces all rows by those that stay, whose records are in rows and whose keys and
+// values were copied into data. It keeps the old data as spareData for the next time. It fills the
+// hash table again and does not change the number of slots.
 func (o *Overlay) replaceRows(data []byte, rows []record) {
 	o.spareData = o.data
 	o.data = data
@@ -627,8 +717,8 @@ func (o *Overlay) replaceRows(data []byte, rows []record) {
 	o.fillTable()
 }
 
-// sizesByAge returns the size of the rows of each age, and the sum for all ages above 0, in bytes.
-// Rows that were not read recently count as older by aging.
+// sizesByAge returns the size of the rows of each age in bytes, and in useful the sum for all ages
+// above 0. aging is as in age.
 func (o *Overlay) sizesByAge(aging int) (sizes [maxAge + 1]int, useful int) {
 	for i := range o.rows {
 		r := &o.rows[i]
@@ -643,8 +733,10 @@ func (o *Overlay) sizesByAge(aging int) (sizes [maxAge + 1]int, useful int) {
 }
 
 // age returns the age of a clean row. The age is 1 if the row was read since forgetRows last ran.
-// Otherwise it is the age that forgetRows stored, plus aging. An age of 0 means that the row is not
-// worth keeping: it was never read, it is too old, or its value is only in the database.
+// Otherwise it is the age that forgetRows stored, plus aging, which is 1 if forgetRows makes such
+// rows older and 0 if not. An age of 0 means that the row is not worth keeping: none of its
+// rowUseBits is set, for example because the fold has only written it, or its age would exceed
+// maxAge, or its value is only in the database.
 func (r *record) age(aging int) int {
 	age := int(r.state&rowAge/rowAge1) + aging
 	switch {
@@ -658,29 +750,35 @@ func (r *record) age(aging int) int {
 	return age
 }
 
-// BeforeFlush must be called before the database begins a flush. It closes an idle iterator, which
-// would keep the memtables in memory.
+// BeforeFlush must be called before the caller starts a flush of the database. It closes the
+// iterator of dbFinder, which would keep the flushed memtables in memory as long as it is open.
 func (o *Overlay) BeforeFlush() { o.dbFinder.Close() }
 
 // FlushStarted must be called after the database has begun to flush everything that is committed.
-// The goroutine of the fold must call it before its next commit.
+// The goroutine of the fold must call it before the next commit, because the rows of that commit
+// are not part of the flush.
 func (o *Overlay) FlushStarted() { o.unflushed.flushStarted() }
 
-// FlushEnded must be called after the last flush that was started has ended. The goroutine of the
-// fold must call it.
+// FlushEnded must be called after the flush for which FlushStarted was last called has ended. It
+// must not be called for an earlier flush while a later one is under way. The goroutine of the fold
+// must call it.
 func (o *Overlay) FlushEnded() { o.unflushed.flushEnded() }
 
-// IsFlushUseful reports whether a flush would make lookups faster.
+// IsFlushUseful reports whether so many rows were written since the last flush began that unflushed
+// excludes few keys any more. A flush then makes lookups faster, because more of them skip the
+// memtables afterwards.
 func (o *Overlay) IsFlushUseful() bool { return o.unflushed.isFull() }
 
-// DatabaseChanged must be called after something else than Commit has written rows of the database.
-// No row may be dirty.
+// DatabaseChanged must be called after something other than Commit, such as a repair, has written
+// rows of the database. It forgets all rows in memory, because they may differ from those of the
+// database now. No row may be dirty.
 func (o *Overlay) DatabaseChanged() {
 	o.Reset()
 	o.unflushed.recordUnknownWrites()
 }
 
-// Close releases all rows and the iterators of the database. It drops dirty rows.
+// Close drops all rows, including dirty ones, and closes the batch and the iterators of dbFinder
+// and unflushed. It does not close the database.
 func (o *Overlay) Close() {
 	o.dbFinder.Close()
 	o.unflushed.tables.Close()
@@ -690,8 +788,10 @@ func (o *Overlay) Close() {
 	*o = Overlay{}
 }
 
-// keyHead is the first 16 bytes of a key as two numbers. Comparing these is faster than comparing
-// keys, and nearly always sufficient.
+// keyHead is the first 16 bytes of a key as two big-endian numbers. A shorter key is filled up with
+// zeros. If two heads differ, the keys have the same order as the heads. If the heads are equal,
+// which is rare, the keys themselves must be compared. Comparing heads is faster than comparing
+// keys.
 type keyHead struct{ first, second uint64 }
 
 func newKeyHead(key []byte) keyHead {
@@ -710,13 +810,14 @@ func (h keyHead) compare(other keyHead) int {
 	return cmp.Compare(h.second, other.second)
 }
 
-// dirtyRow is the index of a dirty row, and the head of its key for sorting.
+// dirtyRow is the index of a dirty row in rows, together with the head of its key for sorting.
 type dirtyRow struct {
 	keyHead
 	row uint32
 }
 
-// sortedRows returns the rows in the order of their keys. The result is valid until the next call.
+// sortedRows returns the rows with the given indexes in the order of their keys. The result is
+// valid until the next call.
 func (o *Overlay) sortedRows(rows []uint32) []dirtyRow {
 	o.sortScratch = o.sortScratch[:0]
 	for _, row := range rows {
@@ -724,7 +825,8 @@ func (o *Overlay) sortedRows(rows []uint32) []dirtyRow {
 	}
 	sorted := o.sortByShard(o.sortedScratch, o.sortScratch)
 	if len(sorted) > 0 && &sorted[0] != &o.sortScratch[0] {
-		o.sortedScratch = sorted // it may have grown
+		// sortByShard has returned the rows in the memory of sortedScratch, or in larger memory.
+		o.sortedScratch = sorted
 	}
 	return sorted
 }
@@ -733,6 +835,7 @@ func (o *Overlay) newDirtyRow(row uint32) dirtyRow {
 	return dirtyRow{newKeyHead(o.keyOf(&o.rows[row])), row}
 }
 
+// sortRows sorts rows in place by their keys.
 func (o *Overlay) sortRows(rows []dirtyRow) {
 	slices.SortFunc(rows, func(a, b dirtyRow) int {
 		if c := a.compare(b.keyHead); c != 0 {

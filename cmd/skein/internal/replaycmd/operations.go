@@ -17,15 +17,21 @@ type startFlags struct {
 	command.WaitFlags   `embed:""`
 }
 
-// shareFlag is the flag that limits an operation to a share of the time of one CPU core.
+// shareFlag is the flag --share, which limits an operation to a share of the time of one CPU core.
+// Without the flag, CPUShare is 0. The service does not limit an operation whose share is 0 or 1.
 type shareFlag struct {
 	CPUShare float64 `name:"share" help:"Share of one CPU core, above 0, that the operation may use; 1, the default, does not limit it." placeholder:"NUMBER"`
 }
 
-// startOperation calls method, which starts an operation. With --no-wait, startOperation then
-// prints the id of the operation and returns. Otherwise it shows the progress until the operation
-// ends, and returns an error if the operation has failed or was canceled. If ctx ends meanwhile, as
-// by Ctrl-C, startOperation returns, and the operation continues on the service.
+// startOperation calls method, which starts an operation on the service. With --no-wait,
+// startOperation then prints the id of the operation, or with --json the whole operation, and
+// returns. Otherwise it shows the progress until the operation ends, prints the report of the
+// operation, or with --json the whole operation, and returns an error unless the operation has
+// succeeded.
+//
+// If ctx ends during the wait, for example by Ctrl-C, or if the service cannot be reached for
+// longer than [command.ReconnectFor], startOperation returns an error, but does not cancel the
+// operation.
 func startOperation[Req, Res any, PRes operationResponse[Res]](
 	ctx context.Context, f *startFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
 ) error {
@@ -37,9 +43,10 @@ func startOperation[Req, Res any, PRes operationResponse[Res]](
 	return f.Follow(ctx, &f.ClientFlags, std, op)
 }
 
-// operationResponse is the constraint of responses that have a GetOperation method: those of the
-// calls that start operations. Responses are generated types whose methods have pointer receivers,
-// so the constraint is one of the pointer *Res, which [command.Call] returns.
+// operationResponse is the constraint for the responses of the calls that start operations. These
+// responses have a method GetOperation, but the generated code defines the method on the pointer
+// *Res and not on Res. A constraint on Res could not require the method. So startOperation has a
+// type parameter PRes for the pointer type, which this constraint ties to Res.
 type operationResponse[Res any] interface {
 	*Res
 	GetOperation() *skeinv1.Operation
@@ -52,7 +59,9 @@ type rebuildCmd struct {
 	Projection string `arg:"" help:"Projection to rebuild."`
 }
 
-// Run starts the rebuild of a projection and, unless --no-wait is given, waits for its end.
+// Run starts the rebuild of a projection: the service builds a new generation from the log, and
+// then lets the new generation serve instead of the old one. Unless --no-wait is given, Run waits
+// for the end of the rebuild.
 func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
 		Projection: c.Projection, Share: c.CPUShare,
@@ -68,8 +77,9 @@ type verifyCmd struct {
 }
 
 // Run starts an operation that recomputes the rows of one projection or of all projections from the
-// log, and compares them with the rows of the stores. The operation fails if it finds a difference.
-// Unless --no-wait is given, Run waits for its end.
+// log, and compares them with the rows of the stores. Unless --partition is given, the operation
+// also checks the files of the stores. The operation changes no row. The operation fails if a row
+// differs or a file is damaged. Unless --no-wait is given, Run waits for the end of the operation.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partitions, Share: c.CPUShare,
@@ -85,8 +95,10 @@ type repairCmd struct {
 }
 
 // Run starts an operation that recomputes the rows of a projection from the log and corrects the
-// store: it replaces rows that differ, adds missing rows, and deletes rows that should not exist.
-// Unless --no-wait is given, Run waits for the end of the operation.
+// store: the operation replaces rows that differ, adds missing rows, and deletes rows that should
+// not exist. Unless --partition is given, the operation also checks the files of the store. If a
+// file is damaged, the operation still corrects the rows, but then fails, because only a rebuild
+// replaces files. Unless --no-wait is given, Run waits for the end of the operation.
 func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
 		Projection: c.Projection, Partitions: c.Partitions, Share: c.CPUShare,
@@ -99,9 +111,12 @@ type rollbackCmd struct {
 	Projection string `arg:"" help:"Projection whose previous generation is to serve again."`
 }
 
-// Run starts an operation that makes the previous generation of a projection serve again: the one
-// that served before the last rebuild or rollback. Unless --no-wait is given, Run waits for the end
-// of the operation.
+// Run starts an operation that makes the previous generation of a projection serve again. The
+// previous generation usually is the one that served before the last rebuild or rollback. But a
+// damaged generation does not become the previous one, and a start of the service after a change of
+// version or settings can also have replaced the generation that served. The service refuses the
+// call if there is no previous generation. Unless --no-wait is given, Run waits for the end of the
+// operation.
 func (c *rollbackCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.startFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 }
@@ -113,8 +128,10 @@ type watchCmd struct {
 	JSON        bool   `help:"When the operation has ended, print it on one line, in the JSON form of the API."`
 }
 
-// Run shows the progress of an operation until the operation ends. It returns an error if the
-// operation has failed or was canceled. If ctx ends earlier, as by Ctrl-C, the operation continues.
+// Run shows the progress of an operation until the operation ends, and then prints its report, or
+// with --json the whole operation. If the operation has ended before, Run only prints. Run returns
+// an error unless the operation has succeeded. If ctx ends earlier, for example by Ctrl-C, Run
+// returns an error and does not cancel the operation.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.OperationID})
 	if err != nil {
@@ -132,9 +149,11 @@ type cancelCmd struct {
 	JSON        bool   `help:"Print the operation on one line, in the JSON form of the API."`
 }
 
-// Run asks the service to cancel an operation, and does not wait for the end of the operation. If
-// the operation of the answer has ended, Run prints its state. Otherwise it prints that the
-// cancellation was requested. With --json, Run prints the operation instead.
+// Run asks the service to cancel an operation, and does not wait for the end of the operation. The
+// service answers with the operation as it is after the request. If that operation has ended, Run
+// prints its state, which is not always canceled: the operation may have ended before the request.
+// Otherwise Run prints that the cancellation was requested. With --json, Run prints the operation
+// instead of these texts.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.OperationID})
@@ -162,7 +181,7 @@ type operationsCmd struct {
 	JSON  bool   `help:"Print each operation on one line, in the JSON form of the API."`
 }
 
-// Run lists operations in the order of the API, the latest first.
+// Run lists the operations of the process that answers, the latest first, up to --limit of them.
 func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	operations, err := c.listOperations(ctx)
 	if err != nil {
@@ -187,8 +206,9 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return t.Flush()
 }
 
-// listOperations returns up to --limit operations of the kind that --kind names. It reads page by
-// page, because the service limits the size of a page.
+// listOperations returns up to --limit operations of the kind that --kind names, or of all kinds
+// without --kind. It reads them page by page, because the service puts at most 1000 operations on a
+// page.
 func (c *operationsCmd) listOperations(ctx context.Context) (operations []*skeinv1.Operation, err error) {
 	if c.Limit <= 0 {
 		return nil, command.Usagef("--limit must be above 0, but it is %d", c.Limit)
@@ -212,8 +232,9 @@ func (c *operationsCmd) listOperations(ctx context.Context) (operations []*skein
 		operations = append(operations, page...)
 		token = res.GetNextPageToken()
 
-		// The API promises that a page with a token is not empty. Without this check, a service
-		// that breaks the promise would keep this loop running forever.
+		// The service sends a token only with a page that is not empty. The loop nevertheless ends
+		// at an empty page with a token, because a faulty service that always sends such pages
+		// would keep the loop running forever.
 		if token == "" || len(page) == 0 {
 			break
 		}
@@ -221,12 +242,13 @@ func (c *operationsCmd) listOperations(ctx context.Context) (operations []*skein
 	return operations[:min(limit, len(operations))], nil
 }
 
-// operationKindPrefix is the prefix that the names of all values of [skeinv1.OperationKind] have.
-// The command line leaves it out.
+// operationKindPrefix is the beginning of the names of all values of [skeinv1.OperationKind]. The
+// names on the command line do not have this prefix.
 const operationKindPrefix = "OPERATION_KIND_"
 
-// parseOperationKind returns the kind that --kind names. The empty name means all kinds, which is
-// OPERATION_KIND_UNSPECIFIED in the API.
+// parseOperationKind returns the kind that --kind names. For the empty name, it returns
+// OPERATION_KIND_UNSPECIFIED, which means all kinds in a request. For a name that is not one of
+// [operationKinds], such as a name in upper case, it returns a [command.UsageError].
 func parseOperationKind(name string) (skeinv1.OperationKind, error) {
 	if name == "" {
 		return skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED, nil
@@ -238,8 +260,8 @@ func parseOperationKind(name string) (skeinv1.OperationKind, error) {
 }
 
 // operationKinds returns the names that --kind accepts: those of all values of
-// [skeinv1.OperationKind] except OPERATION_KIND_UNSPECIFIED, in lower case and without the prefix,
-// by ascending number.
+// [skeinv1.OperationKind] except OPERATION_KIND_UNSPECIFIED, in lower case and without
+// operationKindPrefix. The names are in the order of the numbers that the values have in the API.
 func operationKinds() (names []string) {
 	for _, number := range slices.Sorted(maps.Keys(skeinv1.OperationKind_name)) {
 		if number != int32(skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED) {
