@@ -165,9 +165,7 @@ func (s *Service) prepareErasure(req *operator.OperationRequest) (operation.Func
 			Archiver:  s.archiver,
 			Stores:    s.Stores,
 			Subscribe: s.subscribeKinds,
-			Rebuild: rebuild.Options{
-				LogBytes: s.estimateLogBytes(ctx), LogSize: s.sizeOfKinds, Worker: s.workerCommand(), Logger: s.logger,
-			},
+			Rebuild:   s.rebuildOptions(ctx, 0, nil),
 			Scheduler: s.snapshots,
 			Bucket:    s.snapshotBucket,
 			Buckets:   []bucket.Bucket{s.options.Archive, s.snapshotBucket},
@@ -176,22 +174,23 @@ func (s *Service) prepareErasure(req *operator.OperationRequest) (operation.Func
 			Shared:    s.bucketOfAllSnapshots(),
 		}, req.Users, p)
 
+		if err != nil {
+			return "", err
+		}
+		// Reports and errors of earlier operations may name the users.
+		if err := s.Operations.RemoveTexts(); err != nil {
+			return "", err
+		}
+
 		// An earlier `skein replay archive restore` may have moved a damaged log to another
 		// directory of the data directory. Erase does not change the files there, which may still
 		// contain the users.
-		damaged, globErr := DamagedLogs(s.dir)
-		if globErr != nil {
-			return "", errors.Join(err, globErr)
+		damaged, err := DamagedLogs(s.dir)
+		if err != nil {
+			return "", err
 		}
 		if len(damaged) > 0 {
 			report.OperatorTasks = append(report.OperatorTasks, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
-		}
-		// Reports and errors of earlier operations may name the users.
-		if err == nil {
-			err = s.Operations.RemoveTexts()
-		}
-		if err != nil {
-			return "", err
 		}
 		return report.String(), nil
 	}, nil
@@ -302,7 +301,8 @@ func (s *Service) withBuildsShared(run operation.Func) operation.Func {
 }
 
 // rebuildOptions returns the options of a rebuild, a rollback or a change of partitions that may
-// use the given share of one core. A share of 0 or 1 does not limit it. p may be nil.
+// use the given share of one core, and of the rebuilds of an erasure. A share of 0 or 1 does not
+// limit it. p may be nil.
 func (s *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
 		Pace:     replay.Pace{Share: share},
@@ -409,6 +409,15 @@ func (s *Service) prepareComparison(
 		var reports []string
 		var errs error
 		for i, projection := range targets {
+			// An operation that was canceled has not compared this projection, so it must not
+			// succeed, even if all projections before were equal.
+			if err := ctx.Err(); err != nil {
+				if !errors.Is(errs, err) {
+					errs = errors.Join(errs, err)
+				}
+				break
+			}
+
 			p.SetUnestimatedPhasesFollow(i < len(targets)-1)
 			o := s.shadowOptions(projection.Name(), verifyDirName)
 			o.Pace = replay.Pace{Share: req.Share}
@@ -438,9 +447,6 @@ func (s *Service) prepareComparison(
 			// errors once: the reports say which projections they concern.
 			if err != nil && !errors.Is(errs, err) {
 				errs = errors.Join(errs, err)
-			}
-			if ctx.Err() != nil {
-				break
 			}
 		}
 		return strings.Join(reports, "\n"), errs
