@@ -173,7 +173,6 @@ func (s *Service) prepareErasure(req *operator.OperationRequest) (operation.Func
 			Nodes:     s.node.EraseNodes(),
 			Shared:    s.bucketOfAllSnapshots(),
 		}, req.Users, p)
-
 		if err != nil {
 			return "", err
 		}
