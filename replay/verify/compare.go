@@ -326,7 +326,7 @@ func (f *rowFilter) nextWantedKey(key []byte) []byte {
 
 	switch {
 	case slices.Contains(f.datedTags, projections.Tag(key[2])):
-		if next == len(f.partitions) {
+		if next == events.NumPartitions {
 			return projections.PrefixEnd(key[:3])
 		}
 		return append(bytes.Clone(key[:3]), shard...)
@@ -339,7 +339,7 @@ func (f *rowFilter) nextWantedKey(key []byte) []byte {
 			}
 		}
 		return projections.PrefixEnd(key[:2])
-	case next == len(f.partitions):
+	case next == events.NumPartitions:
 		return nil
 	}
 	return shard
