@@ -21,71 +21,90 @@ import (
 const (
 	// objectPrefix is the prefix of the names of all objects of an archive.
 	objectPrefix = "archive/"
-	// ManifestName is the name of the object that lists all others.
+	// ManifestName is the name of the object that lists all other objects of the archive.
 	ManifestName = objectPrefix + "MANIFEST"
 
 	manifestVersion = 1
-	// maxManifestBytes bounds the size of a manifest that is read. A segment takes some 300 bytes,
-	// so this allows about 200 000.
+	// maxManifestBytes is the size of the largest manifest that is read. The entry of a segment
+	// takes some 300 bytes, so a manifest of this size lists about 200 000 segments. The size is
+	// not checked when a manifest is written.
 	maxManifestBytes = 64 << 20
 )
 
-// manifest is the decoded object [ManifestName]. A manifest that an [Archive] has made its current
-// one must not be changed.
+// manifest is the decoded content of the object [ManifestName]. Once an [Archive] has made a
+// manifest its current one, several goroutines read the value, so nobody may modify it any more. To
+// change the archive, modify a clone and pass it to Archive.replaceManifest.
 type manifest struct {
 	log          events.LogID
-	epoch        uint32
-	revision     uint64
-	end          events.Cursor
-	envelopes    uint64
-	predecessors []eventlog.Predecessor
-	repeats      object // file of the event ids of before the epoch; without a name if there are none
-	// recent are the files of the event ids of the ranges that reach into the horizon before the
-	// end, oldest first.
-	recent   []recentRepeats
+	epoch        uint32                 // the epoch of end
+	revision     uint64                 // rises by one with each replacement
+	end          events.Cursor          // after the last archived envelope
+	envelopes    uint64                 // the number of archived envelopes
+	predecessors []eventlog.Predecessor // the earlier epochs, oldest first
+	// repeats is the file of the event ids that a reader at the start of the epoch must know: those
+	// of the last [events.Horizon] before the epoch. Its name is empty if there are no such ids.
+	repeats object
+	// recent are the files of the other event ids that a reader at end must know, oldest first.
+	// Seal drops a file when its last time is older than the horizon before the new end.
+	recent []recentRepeats
+	// segments are in the order of their ranges, and within a range in the order of their classes.
 	segments []segment
-	checksum string // of the encoding; empty if it was never written
+	// checksum is the checksum of the manifest's encoding. encodeManifest and decodeManifest set
+	// it. It is empty in the manifest of an archive that is not in the bucket yet; a clone has that
+	// of its original until it is encoded.
+	checksum string
 }
 
 // object is a file that the manifest names.
 type object struct {
-	name     string
-	bytes    int64
-	checksum string // xxh3-128 of the whole, hexadecimal
+	name  string
+	bytes int64
+	// checksum is an xxh3-128 in hexadecimal: for a segment that of segmentChecksum, and for a file
+	// of event ids that of the whole file.
+	checksum string
 }
 
-// recentRepeats is a file of the event ids of one sealed range.
+// recentRepeats is a file of event ids. [Writer.Seal] writes one for the range that it seals, with
+// the ids that are still within the horizon at the end of the range. [Archive.ReplaceRepeats]
+// writes one in place of damaged files, with the ids of the whole horizon before the end.
 type recentRepeats struct {
 	object
-	lastTime events.Micros // the last log time of the range
+	lastTime events.Micros // no id of the file has a later log time
 }
 
 // segment is a file with the records of one class in a range of the log. The ranges follow each
-// other without gaps. A range in which a class has no records has no file of that class.
+// other without gaps. A range in which a class has no records has no file of that class, but it has
+// a file of another class.
 type segment struct {
 	object
-	class       Class
-	first, last uint64        // the range of sequences
-	lastTime    events.Micros // the last log time that was assigned up to last
-	envelopes   uint64
-	events      uint64
+	class Class
+	// first and last are the first and last sequence of the range. The records of the class may
+	// begin later and end earlier.
+	first, last uint64
+	// lastTime is the LastTime of the cursor after the envelope at last, whatever classes that
+	// envelope has events of.
+	lastTime  events.Micros
+	envelopes uint64 // the number of records; an envelope may have one in the file of each class
+	events    uint64
 }
 
-// The encoding of the manifest. Fields may only be added, each with a new version.
+// These types are the JSON encoding of the manifest. Fields may only be added, each with a new
+// version. decodeManifest encodes what it has decoded and compares the bytes, so a manifest of an
+// older version must be encoded without the fields that it did not have.
 type (
 	manifestJSON struct {
 		Version      int               `json:"version"`
 		Log          string            `json:"log"`
 		Epoch        uint32            `json:"epoch"`
 		Revision     uint64            `json:"revision"`
-		End          string            `json:"end"` // the cursor, hexadecimal
-		LastSeq      uint64            `json:"last_seq"`
+		End          string            `json:"end"`      // Cursor.MarshalBinary in hexadecimal
+		LastSeq      uint64            `json:"last_seq"` // the sequence of end; decode ignores it
 		Envelopes    uint64            `json:"envelopes"`
 		Predecessors []predecessorJSON `json:"predecessors"`
 		Repeats      *objectJSON       `json:"repeats"`
 		Recent       []recentJSON      `json:"recent"`
 		Segments     []segmentJSON     `json:"segments"`
-		Checksum     string            `json:"checksum"` // xxh3-128 of the encoding without it
+		Checksum     string            `json:"checksum"` // see marshalManifest
 	}
 	predecessorJSON struct {
 		Epoch uint32 `json:"epoch"`
@@ -129,7 +148,9 @@ func readManifest(ctx context.Context, b bucket.Bucket) (*manifest, error) {
 	return m, nil
 }
 
-// writeManifest puts the manifest into the bucket and sets its checksum.
+// writeManifest sets the checksum of a manifest and puts its encoding into the bucket, where it
+// replaces the previous manifest. After an error of the bucket, the new manifest may be there or
+// not.
 func writeManifest(ctx context.Context, b bucket.Bucket, m *manifest) error {
 	data, err := encodeManifest(m)
 	if err != nil {
@@ -141,13 +162,14 @@ func writeManifest(ctx context.Context, b bucket.Bucket, m *manifest) error {
 	return nil
 }
 
-// encodeManifest returns the encoding of a manifest and sets its checksum.
+// encodeManifest returns the encoding of a manifest, and sets m.checksum.
 func encodeManifest(m *manifest) ([]byte, error) {
 	end, err := m.end.MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
-	// The lists are not nil, so that an empty one is always encoded as [].
+	// The lists are not nil, because JSON encodes a nil list as null and an empty one as []. The
+	// same manifest must always have the same encoding.
 	j := manifestJSON{
 		Version: manifestVersion, Log: hex.EncodeToString(m.log[:]), Epoch: m.epoch, Revision: m.revision,
 		End: hex.EncodeToString(end), LastSeq: m.end.Seq, Envelopes: m.envelopes,
@@ -178,8 +200,9 @@ func encodeManifest(m *manifest) ([]byte, error) {
 	return data, nil
 }
 
-// marshalManifest sets the checksum and encodes the manifest. The same manifest always has the same
-// encoding.
+// marshalManifest sets the checksum and returns the encoding with a newline at its end. The
+// checksum is the xxh3-128 of the encoding in which the field of the checksum is an empty string
+// and the newline is missing. The same manifest always has the same encoding.
 func marshalManifest(j *manifestJSON) ([]byte, error) {
 	j.Checksum = ""
 	data, err := json.MarshalIndent(j, "", " ")
@@ -193,9 +216,12 @@ func marshalManifest(j *manifestJSON) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// decodeManifest decodes and checks a manifest. It fails with [ErrDamaged] or [ErrVersion].
+// decodeManifest decodes a manifest and checks its checksum and its content. It fails with
+// [ErrVersion] if a newer version of skein wrote the manifest, and with [ErrDamaged] if anything
+// else is wrong.
 func decodeManifest(data []byte) (*manifest, error) {
-	// The version is decoded by itself, because a later version may have other fields.
+	// The version is decoded alone and first. The checks below would take the fields of a later
+	// version for damage.
 	var version struct{ Version int }
 	if err := json.Unmarshal(data, &version); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -209,8 +235,9 @@ func decodeManifest(data []byte) (*manifest, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 
-	// A manifest has one encoding. Encoding it again and comparing the bytes also rejects unknown
-	// and duplicate fields, which the checksum alone would not.
+	// A manifest has only one encoding, so encoding it again with a new checksum must give the same
+	// bytes. Comparing all bytes also rejects what json.Unmarshal ignores, such as unknown fields,
+	// duplicate fields and other white space. Comparing only the checksums would accept it.
 	again, err := marshalManifest(&j)
 	if err != nil || !bytes.Equal(data, again) {
 		return nil, fmt.Errorf("%w: the checksum does not match", ErrDamaged)
@@ -218,7 +245,8 @@ func decodeManifest(data []byte) (*manifest, error) {
 	return j.decode()
 }
 
-// decode converts the encoding and validates the result.
+// decode converts the encoding to a manifest and validates the result. It fails with [ErrDamaged].
+// If only the validation fails, decode returns the manifest together with the error.
 func (j *manifestJSON) decode() (*manifest, error) {
 	m := &manifest{epoch: j.Epoch, revision: j.Revision, envelopes: j.Envelopes, checksum: j.Checksum}
 	id, err := hex.DecodeString(j.Log)
@@ -256,9 +284,11 @@ func (j *manifestJSON) decode() (*manifest, error) {
 	return m, m.validate()
 }
 
-// checkObject rejects an object outside the archive's folder, one named twice, and a negative size.
-// This matters because the archive deletes what its manifest names: a forged manifest must not make
-// it delete other objects of the bucket.
+// checkObject fails with [ErrDamaged] if the name of an object does not begin with objectPrefix or
+// is that of the manifest, if named already contains the name, or if the size is negative.
+// Otherwise it adds the name to named. The names matter because the archive deletes objects that
+// its manifest has named, for example after a merge. A forged manifest must not make it delete the
+// manifest or other objects of the bucket.
 func checkObject(o object, named map[string]bool) error {
 	isData := strings.HasPrefix(o.name, objectPrefix) && o.name != ManifestName
 	if !isData || named[o.name] || o.bytes < 0 {
@@ -268,7 +298,7 @@ func checkObject(o object, named map[string]bool) error {
 	return nil
 }
 
-// checkObjects checks every object that the manifest names.
+// checkObjects calls checkObject for every object that the manifest names.
 func (m *manifest) checkObjects() error {
 	named := map[string]bool{}
 	if m.repeats.name != "" {
@@ -289,17 +319,20 @@ func (m *manifest) checkObjects() error {
 	return nil
 }
 
-// validate returns an error unless all objects may belong to an archive, and the ranges of the
-// segments follow each other without gaps up to the end.
+// validate fails with [ErrDamaged] unless all objects pass checkObject, the ranges of the segments
+// follow each other without gaps from sequence 1 to that of end, and end is of the log and epoch of
+// the manifest. It does not check the numbers of envelopes and events, the times, or the
+// predecessors.
 func (m *manifest) validate() error {
 	if err := m.checkObjects(); err != nil {
 		return err
 	}
 
-	at := uint64(0) // the end of the range before
+	at := uint64(0) // the last sequence of the segment before
 	for i := range m.segments {
 		s := &m.segments[i]
-		// A range may have a file of each class, in the order of the classes.
+		// A range may have one file of each class, in the order of the classes. A sibling is
+		// another file of the same range as the segment before.
 		isSibling := i > 0 && s.first == m.segments[i-1].first && s.last == m.segments[i-1].last &&
 			s.class > m.segments[i-1].class
 		if !isSibling && s.first != at+1 || s.last < s.first {
@@ -314,7 +347,7 @@ func (m *manifest) validate() error {
 	return nil
 }
 
-// clone returns a copy that may be changed.
+// clone returns a copy that may be modified: it shares no slice with the original.
 func (m *manifest) clone() *manifest {
 	c := *m
 	c.predecessors = append([]eventlog.Predecessor(nil), m.predecessors...)
@@ -323,7 +356,8 @@ func (m *manifest) clone() *manifest {
 	return &c
 }
 
-// readObject reads a whole object of at most limit bytes.
+// readObject reads a whole object. It fails with [ErrDamaged] if the object has more than limit
+// bytes, and with an error of the bucket such as [bucket.ErrNotFound] if it cannot be read.
 func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
 	r, err := b.Get(ctx, name, 0, -1)
 	if err != nil {
@@ -340,14 +374,19 @@ func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) 
 	return data, nil
 }
 
-// checksum returns the xxh3-128 of a whole object, in hexadecimal.
+// checksum returns the xxh3-128 of data in hexadecimal.
 func checksum(data []byte) string {
 	sum := xxh3.Hash128(data).Bytes()
 	return hex.EncodeToString(sum[:])
 }
 
-// newObjectName returns a name that no object has yet. The random salt keeps two writers, one of
-// which has lost its lease, from overwriting each other's files.
+// newObjectName returns a name for a new object, with a random salt of 64 bits. kind is the name of
+// a class, "recent" or "repeats". first and last are the range of sequences; for "repeats", first
+// is the epoch and last is the last sequence before it.
+//
+// The salt keeps objects of the same range from overwriting each other. A scrub writes a segment
+// again while the manifest still names the old one, and a process that has lost its lease may write
+// a range that the new holder of the lease is writing, too.
 func newObjectName(kind string, first, last uint64) string {
 	var salt [8]byte
 	if _, err := rand.Read(salt[:]); err != nil {

@@ -12,36 +12,47 @@ import (
 )
 
 const (
-	// MergedBytes bounds the size of a merged range, the files of all classes together. Under load
-	// the archiver seals 64 MiB of the stream at a time, which compress to about this size.
+	// MergedBytes bounds the total size of the files that one merge replaces, of all classes
+	// together. The size of the merged files is not checked; they are normally smaller. Under load
+	// the archiver seals 64 MiB of the stream at a time. According to the measurements of decision
+	// 0009, these compress to 8 to 15 MiB, so such ranges need no merging.
 	MergedBytes = 16 << 20
-	// mergeFactor is the minimum ratio of the size of a merged range to that of its largest part.
-	// It bounds how often an event is rewritten: at most log₈ of the number of events.
+	// mergeFactor is the minimum ratio of the entries of a merged range to those of its largest
+	// part. Entries are records and events. The ratio bounds how often merges write an event again:
+	// at most log₈ n times, where n is the number of entries of the range that holds the event in
+	// the end.
 	mergeFactor = 8
 )
 
 // MergeResult is the result of [Archive.Merge].
 type MergeResult struct {
-	// First and Last are the range of sequences that was merged.
+	// First and Last are the first and the last sequence of the merged range.
 	First, Last uint64
-	// Replaced is the number of files that the manifest no longer names, Segments the number of
-	// files that replaced them.
+	// Replaced is the number of files that the manifest no longer names, or 0 if nothing was
+	// merged. Segments is the number of files that replaced them.
 	Replaced, Segments int
-	// Bytes is the number of bytes written.
+	// Bytes is the total size of the files that replaced them.
 	Bytes uint64
 }
 
-// Merge joins neighboring small ranges into one, if there are enough of them. It reads their
-// segments, writes their content again as one segment per class, reads that back, compares it, and
-// replaces the manifest. Readers see no difference: every event keeps its sequence, slot and time.
-// A call does at most one merge. Replaced is 0 if there was nothing to merge, or while
-// [Archive.Scrub] or [Archive.Sweep] runs. The replaced files stay until [Archive.RemoveReplaced]
-// or Sweep removes them.
+// Merge joins neighboring small ranges of one epoch into one range, if there are enough of them. It
+// reads their segments, writes the content again as one segment for each class that has records,
+// reads the new segments back, compares their content with what was added, and replaces the
+// manifest. Readers see no difference: every event keeps its sequence, slot and time. The replaced
+// files stay until [Archive.RemoveReplaced], [Archive.Scrub] or [Archive.Sweep] removes them.
 //
-// Merge calls throttle, if not nil, repeatedly with the time worked since the last call; throttle
-// may wait, to limit the load. Sealing can continue meanwhile. After an error the archive is
-// unchanged, unless it occurred while the manifest was being replaced: call [Archive.Reload] to
-// find out. Sweep removes files that were written but are not named by the manifest.
+// A call does at most one merge. The result has Replaced 0, without an error, if there is nothing
+// to merge, or if Scrub, Sweep or another call of Merge is running.
+//
+// If throttle is not nil, Merge calls it after each block that it has read and after each segment
+// that it has written, with the time that this work took, but not after replacing the manifest.
+// throttle may wait, to limit the load. Its error ends the merge. Sealing can continue meanwhile.
+//
+// Merge fails with [ErrDamaged] if a segment cannot be read because it is missing or damaged, and
+// with [ErrChanged] if another process has changed the archive. After an error the archive is
+// unchanged, unless the error occurred while the manifest was being replaced: call [Archive.Reload]
+// to find out. New files that the manifest does not name stay in the bucket until Sweep removes
+// them.
 func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, worked time.Duration) error) (MergeResult, error) {
 	if !a.rewriteMu.TryLock() {
 		return MergeResult{}, nil
@@ -57,64 +68,77 @@ func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, 
 	return g.mergeRanges(ctx, m)
 }
 
-// segmentRange is a range of sequences and the sizes of its segments, of which there is at most one
-// per class.
+// segmentRange describes the segments of one range of sequences, which has at most one segment for
+// each class.
 type segmentRange struct {
-	begin, end int    // of the segments of the manifest
-	bytes      int64  // of all classes
-	entries    uint64 // records and events; unlike bytes, the weight of a merged range is exactly the sum of its parts
-	// startsEpoch is true for the first range of an epoch. It must not be merged with the range
-	// before it, because the last sequence of a predecessor must stay the end of a range.
+	begin, end int   // the segments of the range are manifest.segments[begin:end]
+	bytes      int64 // the total size of the segments
+	// entries is the total number of records and events in the segments. Merging compares entries
+	// rather than bytes, because a merged range has exactly the sum of the entries of its parts,
+	// while its bytes are known only after compression.
+	entries uint64
+	// startsEpoch is true for the first range after a predecessor. Such a range must not be merged
+	// with the range before it. The last sequence of a predecessor must stay the end of a range, so
+	// that manifest.epochStartTime finds the log time at which the predecessor ended: a segment
+	// records only the time at the end of its range.
 	startsEpoch bool
 }
 
-// segmentRanges returns the ranges of the segments, in order.
-func (m *manifest) segmentRanges() (spans []segmentRange) {
-	epochs := m.predecessors
+// segmentRanges returns the ranges of the manifest's segments, in order.
+func (m *manifest) segmentRanges() (ranges []segmentRange) {
+	epochs := m.predecessors // those whose last sequence no range has passed yet
 	for i := range m.segments {
 		s := &m.segments[i]
+		// Segments with the same last sequence belong to the same range.
 		if i == 0 || m.segments[i-1].last != s.last {
 			startsEpoch := false
 			for len(epochs) > 0 && epochs[0].Last < s.first {
 				startsEpoch = true
 				epochs = epochs[1:]
 			}
-			spans = append(spans, segmentRange{begin: i, startsEpoch: startsEpoch})
+			ranges = append(ranges, segmentRange{begin: i, startsEpoch: startsEpoch})
 		}
 
-		r := &spans[len(spans)-1]
+		r := &ranges[len(ranges)-1]
 		r.end = i + 1
 		r.bytes += s.bytes
 		r.entries += s.envelopes + s.events
 	}
-	return spans
+	return ranges
 }
 
-// pickRangesToMerge returns the neighbors to merge next, or none if a merge would cost more than it
-// saves. For a limit that doubles, it looks for neighbors that are each below the limit and
-// together at least mergeFactor times the limit. So the smallest are merged first, and every event
-// moves to a range more than mergeFactor times as large as its previous one. Ranges above
-// MergedBytes/mergeFactor stay as they are.
-func pickRangesToMerge(spans []segmentRange) []segmentRange {
-	heaviest := uint64(0)
-	for i := range spans {
-		heaviest = max(heaviest, spans[i].entries)
+// pickRangesToMerge returns the neighboring ranges to merge next, or none if there are not enough
+// small ones.
+//
+// It tries the limits 2, 4, 8 and so on until the limit is above the entries of every range. For
+// each limit it looks for neighbors that have fewer entries each than the limit, and together at
+// least mergeFactor times the limit. So it returns more than mergeFactor ranges, it prefers the
+// smallest ones, and a merge moves every event to a range with more than mergeFactor times as many
+// entries as the event's previous range.
+//
+// The returned ranges have at most MergedBytes together, and only the first of them may start an
+// epoch. A range of more than MergedBytes/mergeFactor bytes is never returned, so it stays as it
+// is.
+func pickRangesToMerge(ranges []segmentRange) []segmentRange {
+	mostEntries := uint64(0)
+	for i := range ranges {
+		mostEntries = max(mostEntries, ranges[i].entries)
 	}
 
-	for exponent := 1; exponent <= bits.Len64(heaviest); exponent++ {
+	for exponent := 1; exponent <= bits.Len64(mostEntries); exponent++ {
 		limit := uint64(1) << exponent
 
-		// The candidates are the ranges from begin to the current one. bytes and entries are their
-		// totals.
+		// The candidates are the neighbors from begin up to and including the current range. bytes
+		// and entries are the totals of the candidates.
 		begin := 0
 		bytes := int64(0)
 		entries := uint64(0)
-		for i := range spans {
-			s := &spans[i]
-			// A range that is too large ends the candidates, and the first one of an epoch begins
-			// new ones.
-			isTooLarge := s.entries >= limit || s.bytes > MergedBytes/mergeFactor
-			if isTooLarge || s.startsEpoch {
+		for i := range ranges {
+			r := &ranges[i]
+			// After a range that is too large, the candidates begin anew with the next range. At
+			// the first range of an epoch they begin anew with this range.
+			isTooLarge := r.entries >= limit || r.bytes > MergedBytes/mergeFactor
+			if isTooLarge || r.startsEpoch {
 				begin = i
 				bytes = 0
 				entries = 0
@@ -124,36 +148,38 @@ func pickRangesToMerge(spans []segmentRange) []segmentRange {
 				continue
 			}
 
-			bytes += s.bytes
-			entries += s.entries
-			for bytes > MergedBytes {
-				bytes -= spans[begin].bytes
-				entries -= spans[begin].entries
+			bytes += r.bytes
+			entries += r.entries
+			for bytes > MergedBytes { // drop the first candidates
+				bytes -= ranges[begin].bytes
+				entries -= ranges[begin].entries
 				begin++
 			}
 			if entries >= mergeFactor*limit {
-				return spans[begin : i+1]
+				return ranges[begin : i+1]
 			}
 		}
 	}
 	return nil
 }
 
-// merger merges neighboring ranges.
+// merger holds the arguments of one merge. See [Archive.Merge] for throttle.
 type merger struct {
 	archive  *Archive
-	from, to int // of the segments of the manifest
+	from, to int // merge manifest.segments[from:to], which are the segments of whole ranges
 	throttle func(ctx context.Context, worked time.Duration) error
 }
 
-// mergeRanges merges the ranges of a manifest.
+// mergeRanges merges the segments from g.from to g.to of the manifest m, and replaces the current
+// manifest, which may be a later one than m.
 func (g *merger) mergeRanges(ctx context.Context, m *manifest) (MergeResult, error) {
 	a := g.archive
 	old := m.segments[g.from:g.to]
 	end := old[len(old)-1]
 
-	// Everything is read before anything is written, so that damage leaves no garbage in the
-	// bucket.
+	// Everything is read before anything is written, so that a damaged segment, which is noticed
+	// when it is read, leaves no garbage in the bucket. The merged segments fit into memory because
+	// MergedBytes bounds the segments that they are made from.
 	var writers []*segmentWriter
 	for c := range Class(numClasses) {
 		w, err := g.readClass(ctx, old, c)
@@ -186,8 +212,8 @@ func (g *merger) mergeRanges(ctx context.Context, m *manifest) (MergeResult, err
 	return done, nil
 }
 
-// throttleSince calls throttle with the time since began. Without throttle it only checks whether
-// ctx has ended.
+// throttleSince calls throttle with the time since began and returns its error. If throttle is nil,
+// throttleSince returns the error of ctx, which is nil unless ctx has ended.
 func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
 	if g.throttle == nil {
 		return ctx.Err()
@@ -195,13 +221,18 @@ func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
 	return g.throttle(ctx, time.Since(began))
 }
 
-// readClass reads the records of one class from several segments and adds them to a new segment,
-// which covers the ranges of all of them. It fails with [ErrDamaged] if a segment has other numbers
-// of envelopes or events than the manifest says.
+// readClass reads the records of one class from the old segments and adds them to a new writer,
+// which it returns. The writer's range begins at the first old segment, of whichever class. The
+// writer is empty if none of the segments is of the class.
+//
+// readClass fails with [ErrDamaged] if a segment cannot be read because it is missing or damaged,
+// or if the number of records or events that were added is not that of the manifest. The numbers
+// are compared because the digest of storeSegment covers only the records that were added, so it
+// would not show that one was left out here.
 func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*segmentWriter, error) {
 	a := g.archive
 	w := newSegmentWriter(a.log, class, old[0].first)
-	var envelopes, evs uint64 // of the segments so far, as the manifest says
+	var envelopes, evs uint64 // totals of the segments of the class so far, as the manifest says
 	for _, s := range old {
 		if s.class != class {
 			continue
@@ -220,7 +251,7 @@ func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*se
 				}
 			}
 			err := g.throttleSince(ctx, began)
-			began = time.Now() // the time that throttle has waited is no work
+			began = time.Now() // the time that throttle has waited does not count as work
 			return err
 		})
 		if err != nil {
@@ -237,9 +268,11 @@ func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*se
 	return w, nil
 }
 
-// replaceSegments replaces the old segments by the merged ones in the manifest. It fails with
-// [ErrChanged] if the manifest no longer has the old ones side by side, because the manifest may
-// have been replaced while they were read.
+// replaceSegments replaces the old segments in the current manifest by the merged ones, and adds
+// the old files to a.replaced. While the segments were read and written, the manifest may have been
+// replaced. Segments that were sealed meanwhile do no harm. replaceSegments fails with [ErrChanged]
+// if the current manifest no longer has the old segments, next to each other and unchanged, or if
+// the bucket has another manifest than this process knows.
 func (a *Archive) replaceSegments(ctx context.Context, old, merged []segment) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -263,15 +296,19 @@ func (a *Archive) replaceSegments(ctx context.Context, old, merged []segment) er
 	return nil
 }
 
-// replacedFile is a file that the manifest no longer names.
+// replacedFile is a file that the manifest no longer names because a merge of this process has
+// replaced it.
 type replacedFile struct {
 	name  string
-	since time.Time // when the manifest was replaced
+	since time.Time // when the merge had replaced the manifest
 }
 
-// RemoveReplaced removes the files that this process replaced by merged ones at least grace ago. A
-// reader that still needs one continues in the merged file, after it has read the manifest again;
-// the grace period saves most readers from doing so.
+// RemoveReplaced removes the files that merges of this process replaced at least grace ago. If a
+// reader still needs such a file, it reads the manifest again and continues in the merged file. The
+// grace period saves most readers from doing so.
+//
+// RemoveReplaced ends at the first error. The files that are left are tried again in the next call.
+// It does not know the files that earlier processes have replaced; [Archive.Sweep] removes those.
 func (a *Archive) RemoveReplaced(ctx context.Context, grace time.Duration) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -284,8 +321,11 @@ func (a *Archive) RemoveReplaced(ctx context.Context, grace time.Duration) error
 	return nil
 }
 
-// reloadIfReplaced returns the current manifest if why, an error of reading a segment, means that
-// the segment's file was removed because the manifest no longer names it. Otherwise it returns why.
+// reloadIfReplaced finds out why the segment s of an earlier manifest could not be read. why is the
+// error of reading it. If the file is missing, reloadIfReplaced reloads the manifest. If the
+// reloaded manifest no longer names the file, a merge or a scrub has replaced it, and
+// reloadIfReplaced returns that manifest, in which the caller can continue. Otherwise it returns
+// why, or the error of reloading.
 func (a *Archive) reloadIfReplaced(ctx context.Context, s segment, why error) (*manifest, error) {
 	if !errors.Is(why, bucket.ErrNotFound) {
 		return nil, why

@@ -15,13 +15,18 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// A segment file:
+// A segment file consists of a header, blocks, a footer and a tail:
 //
-//	"SKEINSEG" version class             the header
-//	block…                               as blockBuilder.appendEncoded wrote them
-//	log first last envelopes events      the footer: 16 bytes, then varints
-//	  blocks { length checksum first last envelopes events }…
-//	checksum length "SEGE"               the tail: half of the xxh3-128 of header and footer, and the footer's length
+//	"SKEINSEG" version class             the header; version and class have a byte each
+//	block…                               each as blockBuilder.appendEncoded wrote it
+//	log first last envelopes events n    the footer; n is the number of blocks
+//	  { length checksum first last envelopes events }…    n entries, one for each block
+//	checksum length "SEGE"               the tail
+//
+// In the footer, log has 16 bytes, the checksum of a block is its xxh3-64 in 8 bytes, and all other
+// numbers are unsigned varints. In the tail, checksum is the lower half of segmentChecksum in 8
+// bytes, and length is the number of bytes of the footer, in 4 bytes. Numbers of a fixed width are
+// big-endian.
 const (
 	segmentMagic   = "SKEINSEG"
 	segmentVersion = 1
@@ -29,31 +34,39 @@ const (
 	tailMagic      = "SEGE"
 	tailLen        = 8 + 4 + len(tailMagic)
 
-	// footerGuess is the number of bytes at the end of a segment that are read first. They hold the
-	// whole footer of most segments, which saves a request to a remote bucket.
-	footerGuess    = 32 << 10
+	// footerGuess is how many bytes openSegment reads from the end of a segment before it knows the
+	// length of the footer. In most segments they contain the whole footer and the tail, which
+	// saves a request to a remote bucket.
+	footerGuess = 32 << 10
+	// maxFooterBytes and maxBlocks are the largest values that a reader accepts, so that damaged
+	// bytes cannot make it allocate much memory. A footer of maxBlocks blocks is below
+	// maxFooterBytes. The writer checks neither.
 	maxFooterBytes = 16 << 20
 	maxBlocks      = 1 << 18
 )
 
 // blockInfo is the entry of a block in the footer.
 type blockInfo struct {
-	offset, length    int64  // in bytes; the offset is that in the file
-	checksum          uint64 // xxh3-64
+	// offset is where the block begins in the file. The footer does not store it: parseFooter adds
+	// up the lengths. length is the size of the encoded block.
+	offset, length    int64
+	checksum          uint64 // xxh3-64 of the encoded block
 	first, last       uint64 // sequences of the first and last record
 	envelopes, events int
 }
 
-// segmentWriter builds a segment in memory.
+// segmentWriter builds a segment in memory. Create it with newSegmentWriter, add records, and call
+// finish once.
 type segmentWriter struct {
 	log     events.LogID
 	class   Class
-	first   uint64 // of the range
-	data    []byte
-	blocks  []blockInfo
-	builder *blockBuilder
-	digest  digest
+	first   uint64        // the first sequence of the range, which may be below that of the first record
+	data    []byte        // the file so far: the header and the encoded blocks
+	blocks  []blockInfo   // of the blocks in data
+	builder *blockBuilder // of the next block
+	digest  digest        // of all added records, for comparison with what is read back
 
+	// The numbers of records and events that were added.
 	envelopes uint64
 	events    uint64
 }
@@ -67,12 +80,15 @@ func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWrite
 
 func (w *segmentWriter) isEmpty() bool { return w.envelopes == 0 }
 
-// estimatedSize returns the approximate size of the segment in bytes. Columns that are not
-// compressed yet count with a third of their size, which is a typical ratio.
+// estimatedSize returns the approximate size of the segment in bytes, without the footer. The
+// columns and dictionaries of the block that is not encoded yet count with a third of their size,
+// because compression typically leaves about that much.
 func (w *segmentWriter) estimatedSize() int { return len(w.data) + w.builder.estimatedSize()/3 }
 
 // addRecord appends a record, and begins a new block if the record does not fit into the current
-// one. It fails with [ErrOrder] like blockBuilder.addRecord.
+// one. The sequences must rise and the last times must not fall, which addRecord does not check. It
+// fails with [ErrOrder] if the slots of the events do not rise or a kind is invalid; the writer
+// then holds a part of the record and must be abandoned.
 func (w *segmentWriter) addRecord(r *record) error {
 	if !w.builder.fits(r) {
 		w.flushBlock()
@@ -87,7 +103,7 @@ func (w *segmentWriter) addRecord(r *record) error {
 	return nil
 }
 
-// flushBlock encodes the records added since the last block, if there are any, as the next block.
+// flushBlock encodes the records that are in no block yet, if there are any, as the next block.
 func (w *segmentWriter) flushBlock() {
 	b := w.builder
 	if b.isEmpty() {
@@ -107,8 +123,10 @@ func (w *segmentWriter) flushBlock() {
 	w.builder = newBlockBuilder()
 }
 
-// finish writes the footer of a segment whose range ends at sequence last, and returns the
-// segment's entry for the manifest, with a new name.
+// finish completes the file in w.data with the last block, the footer and the tail, and returns the
+// segment's entry for the manifest, with a new name. last is the last sequence of the range, which
+// may be above that of the last record, and lastTime becomes segment.lastTime. The writer must not
+// be used afterwards, except that its data and its digest may be read.
 func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 	w.flushBlock()
 
@@ -126,7 +144,7 @@ func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 
 	checksum := segmentChecksum(w.data[:headerLen], footer)
 	w.data = append(w.data, footer...)
-	w.data = append(w.data, checksum[8:]...) // the manifest has all of it
+	w.data = append(w.data, checksum[8:]...) // the manifest has all 16 bytes
 	w.data = binary.BigEndian.AppendUint32(w.data, uint32(len(footer)))
 	w.data = append(w.data, tailMagic...)
 
@@ -136,8 +154,9 @@ func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 	}
 }
 
-// segmentChecksum returns the xxh3-128 of header and footer. It covers the whole segment, because
-// the footer contains the checksums of the blocks.
+// segmentChecksum returns the xxh3-128 of header and footer. This also protects the blocks, because
+// the footer contains their checksums. So a segment can be opened and verified block by block
+// without reading the whole file.
 func segmentChecksum(header, footer []byte) [16]byte {
 	var h xxh3.Hasher
 	_, _ = h.Write(header)
@@ -145,20 +164,24 @@ func segmentChecksum(header, footer []byte) [16]byte {
 	return h.Sum128().Bytes()
 }
 
-// segmentReader reads the blocks of a segment.
+// segmentReader reads the blocks of a segment. Create it with openSegment.
 type segmentReader struct {
 	bucket bucket.Bucket
 	segment
-	blocks []blockInfo
+	blocks []blockInfo // from the footer, in the order of the file
 }
 
-// damageError returns an [ErrDamaged] that names the segment.
+// damageError returns an [ErrDamaged] with the name of the segment and a text formatted as by
+// [fmt.Sprintf].
 func (s *segment) damageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, s.name, fmt.Sprintf(format, args...))
 }
 
-// classifyReadError wraps an error of reading the segment. A missing or short object is damage
-// ([ErrDamaged]); anything else is a failure of the bucket, which may be temporary.
+// classifyReadError wraps an error of reading the segment. If the object is missing or too short,
+// the result is an [ErrDamaged]. Any other error is a failure of the bucket, which may be
+// temporary, or the end of the context. The result still wraps [bucket.ErrNotFound], by which
+// callers recognize an object that may be missing only because it was merged or scrubbed: see
+// reloadIfReplaced.
 func (s *segment) classifyReadError(err error) error {
 	if errors.Is(err, bucket.ErrNotFound) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
@@ -166,9 +189,11 @@ func (s *segment) classifyReadError(err error) error {
 	return fmt.Errorf("archive: read %s: %w", s.name, err)
 }
 
-// openSegment reads the header and the footer of a segment and compares them with the manifest's
-// entry. It fails with [ErrDamaged] if they differ, and with [ErrVersion] if a newer version of
-// skein wrote the segment.
+// openSegment reads the header and the footer of the segment s, which is the manifest's entry, and
+// compares them with s. It does not read the blocks. It fails with [ErrDamaged] if the object is
+// missing, too short or differs from s, with [ErrVersion] if a newer version of skein wrote the
+// segment, and otherwise with the error of the bucket. Bytes after the end that s states are
+// ignored.
 func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segment) (*segmentReader, error) {
 	if s.bytes < int64(headerLen+tailLen) {
 		return nil, s.damageError("it has %d bytes", s.bytes)
@@ -195,7 +220,8 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 		return nil, s.damageError("it has no end")
 	}
 
-	// The length comes from the file, so it is checked before anything is read by it.
+	// The file states the length of the footer, and may be damaged. So check the length before it
+	// decides how much is read and allocated.
 	length := int64(binary.BigEndian.Uint32(end[len(end)-tailLen+8:]))
 	at := s.bytes - int64(tailLen) - length
 	if at < int64(headerLen) || length > maxFooterBytes {
@@ -223,8 +249,9 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	return r, nil
 }
 
-// parseFooter reads the footer, which begins at offset at, and reports whether it agrees with the
-// manifest and with itself.
+// parseFooter sets r.blocks from the footer, which begins at offset at of the file. It reports
+// whether the footer is well-formed, has the log, range and numbers of the manifest's entry, and
+// has blocks that fill the file up to the footer, with as many records and events as the segment.
 func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) bool {
 	c := &columnReader{rest: footer}
 	if !bytes.Equal(c.readBytes(16), log[:]) {
@@ -263,8 +290,10 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 	return !c.failed && len(c.rest) == 0 && offset == at && envelopes == r.envelopes && evs == r.events
 }
 
-// readBlock reads the next block from the stream of the segment. It fails with [ErrDamaged] unless
-// the block matches its checksum and its entry in the footer.
+// readBlock reads a block from a stream of the segment's bytes that is at the beginning of that
+// block. It fails with [ErrDamaged] if the stream ends within the block, if the block does not have
+// the checksum, numbers and sequences of its entry in the footer, or if it cannot be decoded.
+// Otherwise it fails with the error of the stream.
 func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, error) {
 	data := make([]byte, info.length)
 	if _, err := io.ReadFull(stream, data); err != nil {
@@ -280,16 +309,19 @@ func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, er
 	return b, nil
 }
 
-// agreesWith reports whether a block of which nothing was read yet is the one that the footer
-// describes.
+// agreesWith reports whether a block has the numbers of records and events and the first and last
+// sequence of its entry in the footer. No record may have been read from the block before, because
+// reading advances b.seq.
 func (b *block) agreesWith(info *blockInfo) bool {
-	lastSeq := b.seq + sum(b.records.seqs) // a record has the distance from the one before
+	lastSeq := b.seq + sum(b.records.seqs) // these are differences to the record before; the first one is 0
 	hasSameCounts := len(b.records.seqs) == info.envelopes && len(b.forms) == info.events
 	return hasSameCounts && b.seq == info.first && lastSeq == info.last
 }
 
 // scanBlocks calls f with the blocks in order, from the first one that has a record after the given
-// sequence. An error of f ends the scan and is returned.
+// sequence up to the last one. The first of these blocks may begin with records up to that
+// sequence, which f must skip. f may keep the blocks. An error of f ends the scan and is returned
+// as it is. The other errors are those of readBlock, of opening the stream, and of ctx.
 func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
 	skip := 0
 	for skip < len(r.blocks) && r.blocks[skip].last <= after {
@@ -300,7 +332,7 @@ func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*bl
 		return nil
 	}
 
-	// One request reads all blocks, because a remote bucket takes long to answer each.
+	// One request reads all blocks, because a remote bucket takes long to answer each request.
 	end := &blocks[len(blocks)-1]
 	stream, err := r.bucket.Get(ctx, r.name, blocks[0].offset, end.offset+end.length-blocks[0].offset)
 	if err != nil {
@@ -323,8 +355,9 @@ func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*bl
 	return nil
 }
 
-// readRange reads a part of an object. It fails with io.ErrUnexpectedEOF if the object ends within
-// the part, and with io.EOF if it ends before it.
+// readRange reads length bytes of an object from offset on. It fails with io.EOF if the object ends
+// at or before offset, with io.ErrUnexpectedEOF if the object ends later but before all bytes were
+// read, and otherwise with the error of the bucket, such as [bucket.ErrNotFound].
 func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) ([]byte, error) {
 	r, err := b.Get(ctx, name, offset, length)
 	if err != nil {

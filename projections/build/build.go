@@ -17,84 +17,107 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Options are the options of a build.
+// Options are the options of a build, which makes a new store from a log (see [Builder]).
 type Options struct {
-	// FS is the file system. Dir is the directory of the new store, which must not exist. Until the
-	// Builder is closed, temporary files are in the directory Dir + ".parts".
+	// FS is the file system. Dir is the directory of the new store, which must not exist when
+	// Finish is called. The temporary files are in the directory Dir + ".parts". Close removes this
+	// directory, unless the build was saved (see Key).
 	FS  store.FS
 	Dir string
-	// New returns a new instance of the projection. Several goroutines may call it at once. Each
-	// partition gets its own instance.
+	// New returns a new instance of the projection. The build calls it from several goroutines at
+	// once, because it folds each partition with an instance of its own.
 	New func() projections.Projection
 	// Partitions are the partitions to build; nil means all.
 	Partitions *events.Partitions
-	// Memory is about how much memory the build takes, in bytes. A partition whose rows do not fit
-	// is folded on disk, which is slow. Default 512 MiB.
+	// Memory is about how much memory the build takes, in bytes. If the rows of a partition take
+	// more than three quarters of it, or more than 2 GiB, the build folds the partition on disk,
+	// which is slow. Default: 512 MiB.
 	Memory int
-	// Workers is the greatest number of partitions that are folded at a time. Partitions that take
-	// more than their share of the memory are folded alone. Default: one per core that the process
-	// may use.
+	// Workers is the greatest number of partitions that the build folds at the same time, and of
+	// pieces that it merges at the same time. If the rows of a partition take more memory than the
+	// share of one worker, the build folds this partition while no other one is folded. Default:
+	// one per core that the process may use.
 	Workers int
-	// Key, if it is not empty, makes the build continue one with the same key that was interrupted
-	// (see save.go). It must say what the store is made from: the fold with its settings and
-	// partitions, and the epoch of the log. A build with a key cannot be handed over.
+	// Key, if it is not empty, makes New continue an interrupted build of the same Dir, if that
+	// build was saved and had the same key (see save.go). So the key must name everything that the
+	// store is made from: the fold with its settings and partitions, and the epoch of the log. The
+	// temporary files of a saved build stay when the Builder is closed. After Finish, a file that
+	// says that the store is complete stays (see IsBuilt), and the caller removes it. The caller
+	// must not hand over a build with a key, because a Handover has no key: the other process would
+	// save nothing. HandOver does not check this.
 	Key string
-	// Temporary is set for a store that is read once and then removed. Its tables are compressed
-	// less, to save time.
+	// Temporary is set for a store that is read once and then removed. To save time, its tables
+	// are compressed less and are not synced.
 	Temporary bool
-	// AroundFold is called for every partition, from several goroutines. It must call fold once,
-	// and may wait before and after that. Its error ends the build. If AroundFold is nil, the build
-	// calls fold itself.
+	// AroundFold is called once for every partition to fold, from several goroutines at once. A
+	// partition that an earlier process has folded and saved is not folded. AroundFold must call
+	// fold once and return the error of fold. It may wait before and after the call, for example to
+	// slow down the build. Any error that it returns ends the build. If AroundFold is nil, the
+	// build calls fold itself.
 	AroundFold func(ctx context.Context, fold func() error) error
-	// OnFolded is called, from several goroutines, with the number of events folded since its last
-	// call. It may be nil.
+	// OnFolded is called, from several goroutines at once, with a number of events that were folded
+	// and that no other call has counted; the number may be 0. When Finish has succeeded, the
+	// numbers of all calls add up to ScatteredEvents. OnFolded may be nil.
 	OnFolded func(events uint64)
-	// Merging is called for every few thousand rows of the merge, as AroundFold is for every
-	// partition. all is the number of rows of the whole merge. Merging must call merge, which
-	// returns how many rows it has merged. It may be nil.
+	// Merging is called, from several goroutines at once, for every few thousand rows of the merge.
+	// It must call merge once, which merges these rows and returns their number, and it must return
+	// the error of merge. It may wait before and after the call. Any error that it returns ends the
+	// build. all is the number of rows of the whole merge, without those of the store as a whole,
+	// which are merged too; so the sum of all rows may be a little larger. Merging may be nil.
 	Merging func(ctx context.Context, all int64, merge func() (rows int64, err error)) error
 }
 
-// Builder makes a store. The caller adds the envelopes of a log after [Builder.Cursor] and then
-// calls Finish. The cursor is the start of the log unless the build continues another one. The
-// caller must call Close in any case.
+// Builder makes a store from a log. The caller adds all envelopes of the log that follow
+// [Builder.Cursor], and then calls Finish. The cursor of a new Builder is the start of the log,
+// unless New has continued an interrupted build. If [Builder.HasAllEvents] returns true, the caller
+// adds nothing. Instead of Finish, the caller may call HandOver, so that another process finishes
+// the build. The caller must call Close in any case. Only one goroutine may use a Builder.
 type Builder struct {
 	options Options
-	// projection is an instance that folds nothing. It gives the name, the routes of events and the
-	// partitions of keys.
+	// projection is an instance that folds nothing in a partition. The Builder asks it for its name
+	// and for the partitions whose rows an event may change. The sequencer and the writers of
+	// tables use it, too.
 	projection projections.Projection
 	// partitions are the partitions to build.
 	partitions events.Partitions
 	tempDir    string // the directory of temporary files
-	// sequencer accepts and rejects events in the order of the log, as a live fold does, before
-	// they are scattered.
+	// sequencer reads the log in order and decides, as a live fold does, which events count. It
+	// calls scatterEvent with each of these. It also has the rows of the store as a whole.
 	sequencer *store.Sequencer
-	scatter   *scatterFile
-	files     atomic.Int64 // numbers the temporary files
-	// rows is the number of rows in finished tables. Several goroutines add to it.
+	// scatter has the events by partition.
+	scatter *scatterFile
+	// files is the number of the latest temporary file (see newFilePath).
+	files atomic.Int64
+	// rows is the number of rows in finished tables of the store. Several goroutines add to it.
 	rows atomic.Int64
-	// log is the id of the log that is read.
+	// log is the id of the log from which the envelopes come.
 	log events.LogID
-	// handover is set in the process that finishes a build which another process has begun. Its
-	// Builder has no sequencer.
+	// handover is set if another process has begun the build and this process finishes it. Then
+	// sequencer is nil.
 	handover *Handover
-	// isSaved is set once the build has saved how far it is (see save.go). Once all events of a
-	// build with a key were added, ranges are the ranges of partitions to fold, and folded has those
-	// that an earlier process has saved.
+	// isSaved is set once the build has saved how far it is (see save.go), in this process or in an
+	// earlier one.
 	isSaved bool
-	ranges  [][2]int
-	folded  map[[2]int]savedRange
-	// workerMemory is the limit of a partition that is folded beside others, and allMemory that of
-	// one that is folded alone. folding is locked by the latter, and read-locked by the former.
+	// ranges are the ranges from <= partition < to that Finish folds. They are set for a build with
+	// a key, once all events were added, so that a continued build has the same ranges.
+	ranges [][2]int
+	// folded has those of the ranges that an earlier process has folded and saved.
+	folded map[[2]int]savedRange
+	// workerMemory limits the rows of a partition that is folded while other workers fold others.
+	// allMemory limits the rows of a partition that is folded while all other workers wait.
 	workerMemory, allMemory memoryLimit
-	folding                 sync.RWMutex
-	// sampleMemory is the memory in which samples are folded, reused by each.
+	// foldLock makes them wait: a worker holds it for reading while workerMemory applies, and for
+	// writing while it folds a partition alone, in memory or on disk.
+	foldLock sync.RWMutex
+	// sampleMemory is the memory in which a [Sample] folds events. The next sample reuses it.
 	sampleMemory store.MemoryFold
 }
 
-// New begins a build, or continues an interrupted one that has the same key. It removes the
-// temporary files of any other build in their directory. New fails if what was saved of the
-// interrupted build is damaged. Once the caller has removed the directory, New begins again.
+// New begins a build, or continues a saved build of the same Dir with the same key. If it begins a
+// build, it first removes the temporary files that any earlier build of this Dir has left. If the
+// options have a key and what an earlier build has saved is damaged or has another format, New
+// fails and removes nothing. The caller can then remove the directory Dir + ".parts" and call New
+// again, which begins a build.
 func New(o Options) (*Builder, error) {
 	b := newBuilder(o)
 	saved, err := b.readSavedBuild()
@@ -124,11 +147,12 @@ func New(o Options) (*Builder, error) {
 	return b, err
 }
 
-// newBuilder returns a Builder with the defaults of options filled in. It has no files yet.
+// newBuilder returns a Builder with these options, and with defaults where an option is not set.
+// The Builder has no sequencer, no scatter and no files yet.
 func newBuilder(o Options) *Builder {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
-	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each
-	// other's data from its cache.
+	// GOMAXPROCS may be set to more than the number of cores. More workers than cores would make
+	// the build slower, because folds that share a core evict each other's data from its cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 
 	if o.AroundFold == nil {
@@ -149,17 +173,20 @@ func newBuilder(o Options) *Builder {
 		held = *o.Partitions
 	}
 	b := &Builder{options: o, projection: o.New(), partitions: held, tempDir: o.Dir + ".parts"}
-	// A quarter of the memory is for the runs (see Finish).
+	// The folds get three quarters of the memory. Finish gives the last quarter to the rows that
+	// runSets collect for sorted runs.
 	b.workerMemory.bytes = min(o.Memory/o.Workers/4*3, maxMemoryRows)
 	b.allMemory.bytes = min(o.Memory/4*3, maxMemoryRows)
 	return b
 }
 
+// eventsFile returns the name of the file of scattered events.
 func (b *Builder) eventsFile() string { return b.options.FS.PathJoin(b.tempDir, "events") }
 
-// scatterEvent adds an accepted event to each partition to build that it is delivered to. logTime
-// is the log time after the event. The end of a backfill is delivered to every partition. An event
-// that is delivered to no partition to build is dropped at once.
+// scatterEvent adds an event that counts to the events of each partition whose rows it may change,
+// if this partition is to be built. The sequencer calls it. logTime is the log time at the end of
+// the event's envelope. An event that closes backfills goes to every partition to build, because
+// every fold must know which sources are closed. An event for other partitions only is dropped.
 func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	var to events.Partitions
 	if ev.Kind == events.BackfillClosed {
@@ -173,8 +200,9 @@ func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	return to.Each(func(partition uint8) error { return b.scatter.addEvent(scatteredEvent{ev, logTime, partition}) })
 }
 
-// Add adds envelopes. They must be consecutive in the log and follow the cursor, and the caller must
-// not change them any more.
+// Add adds envelopes. They must be consecutive in the log, and the first one must follow the
+// cursor. The caller must not change them afterwards, because another goroutine may encode their
+// events after Add has returned. A Builder that [TakeOver] has returned takes no envelopes.
 func (b *Builder) Add(envs []*events.Envelope) error {
 	if len(envs) > 0 {
 		b.log = envs[0].Cursor.Log
@@ -182,36 +210,45 @@ func (b *Builder) Add(envs []*events.Envelope) error {
 	return b.sequencer.Fold(envs)
 }
 
-// Cursor returns the cursor after the last envelope that was added.
+// Cursor returns the cursor after the last envelope that was added. A Builder that [TakeOver] has
+// returned has no cursor, so Cursor must not be called.
 func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 
-// maxMemoryRows is how many bytes of rows a fold in memory may hold, however much memory there is:
-// it could not address more.
+// maxMemoryRows is how many bytes the rows of a fold in memory may take, however much memory there
+// is. Above 3 GiB of keys and values, a [store.MemoryFold] fails with an error that ends the build,
+// because its offsets have 32 bits. The limit is lower, because foldEvents checks it only before
+// each event, and an event may add many rows.
 const maxMemoryRows = 2 << 30
 
-// ScatteredEvents returns the number of events to fold. An event that is delivered to several
-// partitions counts once for each.
+// ScatteredEvents returns how many of the events that were added so far Finish has to fold. An
+// event that goes to several partitions counts once for each.
 func (b *Builder) ScatteredEvents() (events int64) {
-	_ = b.scatter.waitEncoded() // Finish will return the error, too
+	_ = b.scatter.waitEncoded() // Finish and HandOver return the error, too
 	for i := range b.scatter.parts {
 		events += b.scatter.parts[i].eventCount
 	}
 	return events
 }
 
-// Rows returns the number of rows in the store, once [Builder.Finish] has returned.
+// Rows returns the number of rows in the store, once [Builder.Finish] has returned without an
+// error.
 func (b *Builder) Rows() int64 { return b.rows.Load() }
 
 // Workers returns the greatest number of partitions that Finish will fold at a time.
 func (b *Builder) Workers() int { return b.options.Workers }
 
-// tasksPerWorker is how many ranges of partitions, and how many pieces of the merge, there are per
-// worker. A worker that is done early takes another one.
+// tasksPerWorker is about how many ranges of partitions, and at most how many pieces of the merge,
+// there are per worker. A large saved build has more ranges (see savedRangeBytes). Some ranges and
+// pieces take longer than others. With several per worker, all workers end at about the same time,
+// because a worker that is done early takes the next one.
 const tasksPerWorker = 8
 
-// Finish folds all events that were added and makes the store. The position of the store is that of
-// [Builder.Cursor].
+// Finish folds all events that were added and makes the store. The position of the store is the
+// cursor after the last envelope that was added. The caller calls Finish once, after all calls of
+// Add, or on a Builder that [TakeOver] has returned. If Finish fails, the caller must not use what
+// is in the directory of the store.
 func (b *Builder) Finish(ctx context.Context) error {
+	// Record that all events were added, so that a build that continues reads no log.
 	if b.options.Key != "" && !b.HasAllEvents() {
 		if err := b.scatter.waitEncoded(); err != nil {
 			return err
@@ -221,13 +258,15 @@ func (b *Builder) Finish(ctx context.Context) error {
 			return err
 		}
 	}
+	// For a build that was taken over, HandOver has done this in the other process.
 	if b.handover == nil {
 		if err := errors.Join(b.scatter.finish(), b.writeStoreRows()); err != nil {
 			return err
 		}
 	}
 
-	// Fold the partitions.
+	// Fold the partitions. tables gets the files of the rows that are in place (see isInPlace), and
+	// rest gets the runs of all other rows.
 	workers := b.Workers()
 	ranges := b.ranges
 	if ranges == nil {
@@ -236,12 +275,12 @@ func (b *Builder) Finish(ctx context.Context) error {
 	var mu sync.Mutex // guards tables and rest
 	var tables []string
 	var rest []*runSet
-	group, folding := errgroup.WithContext(ctx)
+	group, foldContext := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for _, r := range ranges {
 		group.Go(func() error {
 			names, runs, err := b.foldOrLoadRange(func() (*tableWriter, *runSet, error) {
-				return b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
+				return b.foldRange(foldContext, r[0], r[1], b.options.Memory/4/workers)
 			}, r)
 			mu.Lock()
 			defer mu.Unlock()
@@ -254,7 +293,8 @@ func (b *Builder) Finish(ctx context.Context) error {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
 
-	// Merge the rows that are not in place, and make the store of both kinds of tables.
+	// Merge the rows that are not in place. Then make the store from both kinds of tables. The
+	// merged ones must come last, because the position is among them (see CreateStore).
 	merged, err := b.merge(ctx, rest, workers)
 	if err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
@@ -268,8 +308,10 @@ func (b *Builder) Finish(ctx context.Context) error {
 	return b.finishSaved()
 }
 
-// partitionRanges divides the partitions into at most n ranges from <= partition < to, with about
-// the same number of bytes of events each.
+// partitionRanges divides all partitions into ranges from <= partition < to, with about the same
+// number of bytes of events each. The ranges also contain the partitions that are not to be built,
+// which have no events. There are at most n ranges, or n+1 if the last partition has no events. If
+// there are no events at all, each partition is a range of its own.
 func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	all := b.scatter.rawBytes()
 
@@ -285,13 +327,15 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	return ranges
 }
 
-// foldRange folds the partitions from <= partition < to. It writes the rows that are in place into
-// tables, and all others into sorted runs of about maxRunBytes. It returns the writer of the
-// tables, which is closed, and the runs.
+// foldRange folds the partitions to build with from <= partition < to. It writes the rows that are
+// in place into tables, and all others into sorted runs. Each run has the rows that were collected
+// in about maxRunBytes of memory. foldRange returns the writer of the tables, which is closed even
+// if there is an error, and the runs.
 func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *tableWriter, rest *runSet, err error) {
 	t = b.newTables(b)
 	rest = &runSet{builder: b, maxBytes: maxRunBytes}
-	var m store.MemoryFold // reused, because all partitions take about the same memory
+	// All partitions reuse m. They take about the same memory, so little of it stays unused.
+	var m store.MemoryFold
 
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
@@ -307,49 +351,57 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *
 	}
 
 	err = errors.Join(rest.flush(), t.close())
-	// Free the memory before the merge.
+	// The caller keeps rest until the merge, which needs only the files. So free its memory now.
 	rest.data = nil
 	rest.rows = nil
 	return t, rest, err
 }
 
-// memoryLimit is a limit of the memory that the rows of a partition may take.
+// memoryLimit is a limit of the memory that the rows of one partition may take. It remembers which
+// partitions have exceeded it, so that foldPartition does not try larger ones in vain.
 type memoryLimit struct {
+	// bytes is the limit.
 	bytes int
-	// exceededBy is how many bytes of events a partition had whose rows took more, or 0 if there
-	// was none. Partitions with at least as many bytes are not tried. If several workers exceed the
-	// limit at the same time, any of them may be the one that counts; then a try is made in vain.
-	exceededBy atomic.Int64
+	// tooManyEventBytes is how many bytes of events the partition had whose rows last exceeded the
+	// limit, or 0 if no partition has exceeded it. A partition with as many bytes of events or more
+	// is not tried. If the partitions of several workers exceed the limit at about the same time,
+	// the last one to store its number may not be the smallest. Then foldPartition may later try a
+	// partition that exceeds the limit, which costs time but does no harm.
+	tooManyEventBytes atomic.Int64
 }
 
-// allows reports whether the rows of a partition with so many bytes of events may be within the
-// limit.
+// allows reports whether foldPartition should try to fold a partition with so many bytes of events
+// within the limit. Its rows may still exceed the limit.
 func (l *memoryLimit) allows(eventBytes int64) bool {
-	by := l.exceededBy.Load()
-	return by == 0 || eventBytes < by
+	tooMany := l.tooManyEventBytes.Load()
+	return tooMany == 0 || eventBytes < tooMany
 }
 
 // errTooLarge ends a fold whose rows take too much memory.
 var errTooLarge = errors.New("build: the rows of a partition take too much memory")
 
-// foldPartition folds one partition. How much memory its rows take is known only when they are
-// there, because events may add rows or only raise counts. So the partition is first folded in the
-// memory of a worker, then, if that was too little, in the memory of all workers, which wait, and
-// at last on disk.
+// foldPartition folds one partition and writes its rows to t and rest. Nobody knows how much memory
+// the rows will take before they are there, because some events add rows and others only raise
+// counts. So foldPartition first folds the partition within the limit of one worker. If the rows
+// exceed this limit, it waits until no other worker folds, makes the others wait, and begins again
+// within the limit for all workers together. If the rows exceed this limit too, it begins again on
+// disk, while the others still wait. It skips a try in memory that memoryLimit.allows advises
+// against, and the second one if its limit is not higher than the first. All partitions of a range
+// use the same m.
 func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWriter, rest *runSet) (err error) {
 	eventBytes := b.scatter.parts[partition].rawBytes
 	reported := uint64(0)
 	if b.workerMemory.allows(eventBytes) {
-		b.folding.RLock()
+		b.foldLock.RLock()
 		err := b.foldInMemory(m, &b.workerMemory, partition, &reported, t, rest)
-		b.folding.RUnlock()
+		b.foldLock.RUnlock()
 		if !errors.Is(err, errTooLarge) {
 			return err
 		}
 	}
 
-	b.folding.Lock()
-	defer b.folding.Unlock()
+	b.foldLock.Lock()
+	defer b.foldLock.Unlock()
 	defer func() { *m = store.MemoryFold{} }() // the other workers need the memory
 	if b.allMemory.bytes > b.workerMemory.bytes && b.allMemory.allows(eventBytes) {
 		err := b.foldInMemory(m, &b.allMemory, partition, &reported, t, rest)
@@ -360,8 +412,8 @@ func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWr
 	return b.foldOnDisk(partition, &reported, t, rest)
 }
 
-// foldInMemory folds one partition in the memory of m. It fails with errTooLarge if the rows take
-// more than the limit.
+// foldInMemory folds one partition in the memory of m and writes its rows to t and rest. If the
+// rows exceed the limit, it writes no rows, frees the memory of m, and fails with errTooLarge.
 func (b *Builder) foldInMemory(
 	m *store.MemoryFold, limit *memoryLimit, partition uint8, reported *uint64, t *tableWriter, rest *runSet,
 ) error {
@@ -373,13 +425,14 @@ func (b *Builder) foldInMemory(
 	}
 	err := b.foldInto(m, p, partition, t, rest, func() error { return b.foldEvents(m, limit.bytes, partition, reported) })
 	if errors.Is(err, errTooLarge) {
-		limit.exceededBy.Store(b.scatter.parts[partition].rawBytes)
+		limit.tooManyEventBytes.Store(b.scatter.parts[partition].rawBytes)
 		*m = store.MemoryFold{}
 	}
 	return err
 }
 
-// foldOnDisk folds one partition on disk.
+// foldOnDisk folds one partition in a temporary store on disk, writes its rows to t and rest, and
+// removes the temporary store.
 func (b *Builder) foldOnDisk(partition uint8, reported *uint64, t *tableWriter, rest *runSet) (err error) {
 	var parts events.Partitions
 	parts.Add(partition)
@@ -393,8 +446,10 @@ func (b *Builder) foldOnDisk(partition uint8, reported *uint64, t *tableWriter, 
 	return b.foldInto(&m, p, partition, t, rest, func() error { return b.foldEvents(&m, math.MaxInt, partition, reported) })
 }
 
-// foldEvents folds the events of a partition until the rows take more than maxBytes of memory.
-// reported is how many of these events OnFolded was already told of.
+// foldEvents folds the events of a partition into m. Before each event it checks how much memory
+// the rows take, and fails with errTooLarge if they take more than maxBytes. reported is how many
+// events of this partition the calls of OnFolded have counted so far, in this try and in earlier
+// ones. A new try does not count these events again.
 func (b *Builder) foldEvents(m *store.MemoryFold, maxBytes int, partition uint8, reported *uint64) error {
 	const reportEvery = 1 << 12 // events
 	n := uint64(0)
@@ -415,7 +470,8 @@ func (b *Builder) foldEvents(m *store.MemoryFold, maxBytes int, partition uint8,
 	return err
 }
 
-// foldInto calls fold, which folds events into m, and then writes the rows of m.
+// foldInto calls fold, which folds the events of a partition into m. Then it writes the rows of m
+// that are in place to t, and the rest to rest. p is the projection with which m has begun.
 func (b *Builder) foldInto(
 	m *store.MemoryFold, p projections.Projection, partition uint8, t *tableWriter, rest *runSet, fold func() error,
 ) (err error) {
@@ -423,8 +479,9 @@ func (b *Builder) foldInto(
 		return err
 	}
 
-	// Log time also passes for a partition that gets no event. So after its own events, fold the
-	// time of the last event of the log.
+	// Log time passes for a partition even when an event goes to other partitions only, and rows
+	// may depend on the log time. So after the events of this partition, tell the fold the log time
+	// of the last event of the log that the projection reads.
 	if at := b.lastLogTime(); at > 0 {
 		if err := m.Tick(at); err != nil {
 			return err
@@ -437,8 +494,8 @@ func (b *Builder) foldInto(
 		case isInPlace(partition, it.Key()):
 			err = t.set(it.Key(), it.Value())
 		case projections.PartitionOf(p, it.Key()) == projections.StoreWide:
-			// The sequencer has the rows of the store as a whole, and writes them once (see
-			// writeStoreRows).
+			// The folds of several partitions may write the same row of the store as a whole. Drop
+			// it here: the sequencer has this row too, and writeStoreRows writes it once.
 		default:
 			err = rest.set(it.Key(), it.Value())
 		}
@@ -446,8 +503,9 @@ func (b *Builder) foldInto(
 	return errors.Join(err, it.Close())
 }
 
-// newTables returns a writer of tables of the store. The files belong to the Builder owner, which
-// is not b for the rows of a sample.
+// newTables returns a writer of tables, compressed as those of the store of b. owner is the Builder
+// in whose file system and directory the writer creates the files, and whose rows it counts. owner
+// is b, except for the tables of a [Sample], which are in memory.
 func (b *Builder) newTables(owner *Builder) *tableWriter {
 	level := store.LastLevel
 	if b.options.Temporary {
@@ -456,9 +514,11 @@ func (b *Builder) newTables(owner *Builder) *tableWriter {
 	return &tableWriter{builder: owner, level: level}
 }
 
-// merge writes the rows that are not in place into tables, in pieces of about as many rows each. It
-// returns the files of the tables. The rows of the store as a whole are merged with them, because
-// rows of a region may sort between them.
+// merge writes the rows of all runs into tables, and returns the files of the tables. It divides
+// the key space into pieces with about the same number of rows each, which several workers merge at
+// the same time. merge also merges the rows of the store as a whole into these tables. They cannot
+// have tables of their own in the same set (see CreateStore), because rows of a region may sort
+// between them.
 func (b *Builder) merge(ctx context.Context, rest []*runSet, workers int) (names []string, err error) {
 	all := runSet{names: []string{b.storeRowsFile()}}
 	for _, r := range rest {
@@ -468,12 +528,12 @@ func (b *Builder) merge(ctx context.Context, rest []*runSet, workers int) (names
 	}
 
 	var mu sync.Mutex // guards names
-	group, merging := errgroup.WithContext(ctx)
+	group, mergeContext := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for _, piece := range all.pieces(tasksPerWorker * workers) {
 		group.Go(func() error {
 			t := b.newTables(b)
-			err := b.mergePiece(merging, &all, piece, t)
+			err := b.mergePiece(mergeContext, &all, piece, t)
 			mu.Lock()
 			defer mu.Unlock()
 			names = append(names, t.names...)
@@ -483,14 +543,17 @@ func (b *Builder) merge(ctx context.Context, rest []*runSet, workers int) (names
 	return names, group.Wait()
 }
 
-// mergePiece merges the rows of a piece from all files of runs and writes them to t.
-func (b *Builder) mergePiece(ctx context.Context, of *runSet, p keyRange, t *tableWriter) error {
-	it, err := store.MergeTables(ctx, b.options.FS, of.names, b.projection, p.lower, p.upper)
+// mergePiece reads the rows with keys in piece from all files of runs, in the order of their keys,
+// and writes them to t. The caller closes t.
+func (b *Builder) mergePiece(ctx context.Context, runs *runSet, piece keyRange, t *tableWriter) error {
+	it, err := store.MergeTables(ctx, b.options.FS, runs.names, b.projection, piece.lower, piece.upper)
 	if err != nil {
 		return err
 	}
 
-	// mergeSome merges up to 4096 rows, so that Merging can wait between two calls.
+	// mergeSome merges at most 4096 rows. So Merging is called often enough to report the progress
+	// and to slow down the merge. If First or Next fails, more is false, and it.Close returns the
+	// error.
 	more := it.First()
 	mergeSome := func() (rows int64, err error) {
 		for ; more && rows < 4096; rows++ {
@@ -506,20 +569,25 @@ func (b *Builder) mergePiece(ctx context.Context, of *runSet, p keyRange, t *tab
 		return rows, nil
 	}
 	for more && err == nil {
-		err = errors.Join(ctx.Err(), b.options.Merging(ctx, of.rowCount, mergeSome))
+		err = errors.Join(ctx.Err(), b.options.Merging(ctx, runs.rowCount, mergeSome))
 	}
 	return errors.Join(err, it.Close())
 }
 
-// newFilePath returns the name of a new temporary file.
+// newFilePath returns the path of a new temporary file or directory. Its name begins with kind,
+// which says what it is for, and ends with a number. In one process no number repeats. A build that
+// continues may use numbers again that belong to files which an earlier process made but did not
+// save.
 func (b *Builder) newFilePath(kind string) string {
 	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }
 
-// Close removes all temporary files. The store stays, and so do the files by which a saved build
-// continues.
+// Close closes the file of events and removes all temporary files. If the build was saved, Close
+// leaves the temporary files, so that a build with the same key can continue. Close does not touch
+// the store.
 func (b *Builder) Close() error {
-	// Close the file before it is removed, because the disk keeps the space of an open file.
+	// Close the file before RemoveAll, because the file system frees the space of a removed file
+	// only when the file is closed.
 	err := b.scatter.close()
 	if b.isSaved {
 		return err

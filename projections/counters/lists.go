@@ -7,70 +7,90 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Which lists have an item. The global list has an entry for every stored version of every item's
-// score. The list of an owner has every item that the owner has ever named, either by score, with
-// an entry for each stored version, or by name, with one entry, and then a page looks the score up.
-// A page shows only the items that a living pin shows now. A board has no list of its own: its page
-// reads the list of the owner.
+// This file decides which lists by heat have an item, and in which form.
 //
-// Why a session shows no item twice and misses none (I9): a session reads the scores as of its
-// position S, and the pins as they are now. So an item has the same sort key throughout the
-// session: that of the version that holds at S, whether the entry has it or it is looked up, and
-// that version is kept for as long as the session lives (versions.go). Each page shows the items,
-// as the list is now, whose sort keys are after the end of the page before and up to its own end.
-// An item that is in the list throughout has its sort key in exactly one of these ranges, and is
-// shown exactly once. An item that comes or goes is shown if the list has it when its range is
-// read: at most once, and never after it has gone. An item that has no version at S came later, and
-// is left out.
+// The global list has an entry for every stored version of every item's score. The list of an owner
+// has every item that a pin of the owner was ever created to show (candidates.go), until the owner
+// is deleted. Only a creation on a deleted board, which is void, adds no item, unless it is a
+// re-pin. The list has each item in one of two forms:
 //
-// An item that gets into a list by score brings all its versions and not only the current one,
-// because the S of a running session may be that of an older version.
+//   - by score: one entry for each stored version of the item's score;
+//   - by name: one entry without a score. Each page that reads the list looks the score up.
 //
-// Why there are entries by name: most owners have few pins. Their lists are computed from the pins
-// (trending.go), and a changed score should write no row for them. The home of an item does not
-// know how many items an owner has, only how many its own partition has. Therefore up to
-// [maxPinsByName] pins of an owner in a partition are listed by name; with one more, all items of
-// the owner in the partition are listed by score. They stay so until the owner is deleted. For an
-// item that very many owners have named, a changed score must not write rows without bound, so at
-// most [maxListsByScore] lists of owners have an item by score.
+// A page of an owner's list shows only those of the items that a living pin of the owner shows now.
+// A board has no list of its own: its page reads the list of the owner.
+//
+// Why a session shows no item twice and misses none (I9): a session reads the scores as of the
+// position S at which it began, and the pins as they are now. So an item has the same sort key
+// throughout the session: that of the version that holds at S. This is true in both forms, and the
+// version is kept for as long as the session lives (versions.go). Each page shows the items, as the
+// list is now, whose sort keys are after the end of the page before and up to its own end. An item
+// that is in the list throughout has its sort key in exactly one of these ranges, and is shown
+// exactly once. An item that comes or goes is shown if the list has it when its range is read: at
+// most once, and never after it has gone. An item without a version at S got its first score later,
+// and the session leaves it out.
+//
+// When an item gets into a list by score, the list gets entries for all stored versions and not
+// only for the current one, because an ended version may be the one that holds at the S of a
+// running session.
+//
+// Why there are entries by name: most owners have few pins. Their pages are computed from the pins
+// (trending.go) and do not read the list, so a changed score should write no entries for them. Only
+// the home of the owner knows how many pins the owner has. The home of an item, which writes the
+// entries, knows only how many pins of the owner have named items of its own partition. Therefore,
+// while these are at most [maxPinsByName], the owner's list has the items by name. With one more
+// pin, all items of the owner in the partition change to entries by score. They stay in this form
+// until the owner is deleted, even if the pins end.
+//
+// For an item that very many owners have named, a changed score must not write rows without bound.
+// So at most [maxListsByScore] lists of owners have an item by score. The lists of further owners
+// have the item by name, however many pins these owners have.
 
 const (
-	// maxPinsByName is how many pins of an owner may have named items of a partition while the
-	// owner's list has these items by name.
+	// maxPinsByName is how many pins of an owner may have named items of one partition while the
+	// owner's list has these items by name. Pins that have ended count, too, and so do several pins
+	// of one item.
 	maxPinsByName = 3
-	// maxListsByScore is how many lists of owners may have an item by score.
+	// maxListsByScore is how many lists of owners may have one item by score. The global list does
+	// not count.
 	maxListsByScore = 64
 )
 
-// addCandidate adds the item of the event to the list of the owner, whose pin names it for the
-// first time. The row of the named item is not written yet. The caller writes the item.
+// addCandidate adds the item of the event to the list of the user of the event, whose pin names the
+// item for the first time. Other pins of this user may have named the item before. The caller
+// writes the row of the named item (tagNamedItem) for this pin, and does so only after
+// addCandidate, which counts the earlier pins by their rows. item is the row of the item;
+// addCandidate may change its listsByScore, and the caller writes it.
 func (c *Counters) addCandidate(item *itemRow) error {
 	owner, itemID := c.ev.User, c.ev.Item
 	prefix := namedItemsPrefix(nil, owner, itemPartition(itemID))
-	before, err := c.readKeys(prefix, projections.PrefixEnd(prefix), c.maxPinsByName+1)
+	// One key more than the limit reports whether an earlier pin has already exceeded it.
+	earlierPins, err := c.readKeys(prefix, projections.PrefixEnd(prefix), c.maxPinsByName+1)
 	if err != nil {
 		return err
 	}
 
-	if len(before) < c.maxPinsByName {
+	if len(earlierPins) < c.maxPinsByName {
 		c.listByName(owner, itemID)
 		return nil
 	}
 
-	// This pin is one too many, so the items of all earlier ones change to entries by score.
-	if len(before) == c.maxPinsByName {
+	// This pin is the first one beyond the limit, so the items of all earlier pins change from
+	// entries by name to entries by score.
+	if len(earlierPins) == c.maxPinsByName {
 		ownerPrefixLen := len(prefix) - 1 // without the partition
-		if err := c.listAllByScore(owner, before, ownerPrefixLen, item); err != nil {
+		if err := c.listAllByScore(owner, earlierPins, ownerPrefixLen, item); err != nil {
 			return err
 		}
 	}
 	return c.listByScore(owner, itemID, item)
 }
 
-// listAllByScore changes the items of some pins from entries by name to entries by score. namedKeys
-// are the keys of the pins (tagNamedItem), whose first ownerPrefixLen bytes are those of the owner.
-// eventItem is the row of the item of the event, which may be among them, and which the caller
-// writes.
+// listAllByScore changes the items that some pins of an owner named from entries by name to entries
+// by score. namedKeys are the keys of the rows of these pins (tagNamedItem) in key order. Their
+// first ownerPrefixLen bytes are the prefix of all such rows of the owner. eventItem is the row of
+// the item of the event, which may be one of the items. The caller writes eventItem, and
+// listAllByScore writes the rows of the other items.
 func (c *Counters) listAllByScore(owner string, namedKeys [][]byte, ownerPrefixLen int, eventItem *itemRow) error {
 	last := ""
 	for _, key := range namedKeys {
@@ -79,7 +99,7 @@ func (c *Counters) listAllByScore(owner string, namedKeys [][]byte, ownerPrefixL
 			return err
 		}
 		if item == last {
-			continue // another pin of the same item
+			continue // another pin that named the same item, which follows in key order
 		}
 		last = item
 
@@ -95,8 +115,8 @@ func (c *Counters) listAllByScore(owner string, namedKeys [][]byte, ownerPrefixL
 	return nil
 }
 
-// listOtherByScore is listByScore for an item that the event is not about: it also reads and writes
-// the item.
+// listOtherByScore does what listByScore does, for an item that the event is not about. The caller
+// has no row of this item, so listOtherByScore also reads and writes the row.
 func (c *Counters) listOtherByScore(owner, id string) error {
 	item, err := c.readItem(id)
 	if err != nil {
@@ -109,14 +129,17 @@ func (c *Counters) listOtherByScore(owner, id string) error {
 	return nil
 }
 
-// listByName adds an item to the list of an owner by name.
+// listByName adds an item to the list of an owner by name. It changes nothing if the list already
+// has this entry.
 func (c *Counters) listByName(owner, item string) {
 	c.key = nameEntryKey(c.key[:0], ownerListPrefix(owner), item)
 	c.batch.Set(c.key, nil)
 }
 
-// listByScore adds an item to the list of an owner by score, and removes its entry by name. If too
-// many lists have the item by score, it is added by name. The caller writes the item.
+// listByScore adds an item to the list of an owner by score, and removes the item's entry by name
+// if there is one. It does nothing if the list already has the item by score. If
+// [maxListsByScore] other lists have the item by score, listByScore adds the item by name instead.
+// item is the row of the item; listByScore may change its listsByScore, and the caller writes it.
 func (c *Counters) listByScore(owner, id string, item *itemRow) error {
 	key := projections.AppendKey(nil, tagItemLists, id, owner)
 	_, isListed, err := c.batch.Get(key)
@@ -130,7 +153,8 @@ func (c *Counters) listByScore(owner, id string, item *itemRow) error {
 	item.listsByScore++
 	c.batch.Set(key, nil)
 
-	// An item must not be in the list by name and by score, or a page would show it twice.
+	// The list may have the item by name. It must not have the item in both forms, or a page would
+	// show the item twice.
 	list := ownerListPrefix(owner)
 	c.key = nameEntryKey(c.key[:0], list, id)
 	_, isByName, err := c.batch.Get(c.key)
@@ -151,15 +175,16 @@ func (c *Counters) listByScore(owner, id string, item *itemRow) error {
 	return nil
 }
 
-// readListsByScore returns the prefixes of the lists that have an item by score: the global list
-// and those of owners.
+// readListsByScore returns the prefixes of the lists that have an item by score: the global list,
+// which has every item in this form, and those of owners. item is the row of the item. The caller
+// must not change the result, which all items without lists of owners share.
 func (c *Counters) readListsByScore(id string, item *itemRow) (lists [][]byte, err error) {
 	if item.listsByScore == 0 {
 		return c.globalListOnly, nil
 	}
 	lists = slices.Clone(c.globalListOnly)
 
-	// One key more than there should be is read, to notice if the number is wrong.
+	// One key more than listsByScore says is read, to notice if there are more.
 	prefix := projections.AppendKey(nil, tagItemLists, id)
 	keys, err := c.readKeys(prefix, projections.PrefixEnd(prefix), int(item.listsByScore)+1)
 	if err != nil {
@@ -179,7 +204,9 @@ func (c *Counters) readListsByScore(id string, item *itemRow) (lists [][]byte, e
 }
 
 // eraseOwnerList removes the list of an owner who is deleted, and the rows about the items that the
-// owner named, in steps.
+// owner named, as far as this store has them. The writes may be committed in several steps. The
+// entries of the list go last, so a crash may leave entries that no item counts any more; the event
+// is then folded again, and removes them.
 func (c *Counters) eraseOwnerList(owner string) error {
 	prefix := projections.AppendKey(nil, tagNamedItem, owner)
 	err := c.batch.EraseRows(prefix, func(rest []byte) error {
@@ -196,8 +223,9 @@ func (c *Counters) eraseOwnerList(owner string) error {
 	return c.deleteRows(ownerListPrefix(owner))
 }
 
-// forgetOwnerList records that the list of an owner no longer has the item by score. The caller
-// removes the entries of the list.
+// forgetOwnerList records that the list of an owner no longer has an item by score: it deletes the
+// row of tagItemLists and writes the row of the item. It does nothing if the list does not have the
+// item by score. The caller removes the entries of the list.
 func (c *Counters) forgetOwnerList(owner, id string) error {
 	key := projections.AppendKey(nil, tagItemLists, id, owner)
 	_, isListed, err := c.batch.Get(key)
@@ -218,13 +246,16 @@ func (c *Counters) forgetOwnerList(owner, id string) error {
 	return nil
 }
 
-// Regions is part of [projections.Regional].
+// Regions returns the tags of the rows that are marked "region of i" in the table of keys.go. Their
+// keys begin with the shard of a user or of the store, but their homes are items. It is part of
+// [projections.Regional].
 func (*Counters) Regions() []projections.Tag {
 	return []projections.Tag{tagNamedItem, tagGlobalList, tagOwnerList, tagReactedItem}
 }
 
-// RegionHome is part of [projections.Regional]. The rows of lists by heat, and those about the
-// items that a user named or reacted to, are at the homes of the items.
+// RegionHome returns the partition of the item in the key of a row of [Counters.Regions]. ok is
+// false for the key of any other row, and for a key that cannot be read. It is part of
+// [projections.Regional].
 func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 	switch tag := tagOfKey(key); tag {
 	case tagNamedItem:
@@ -256,8 +287,8 @@ func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 	return 0, false
 }
 
-// entryPartition returns the partition of the item of a list entry, given the part of the key that
-// follows the list's prefix.
+// entryPartition returns the partition of the item of an entry of a list by heat. entry is the part
+// of the entry's key that follows the prefix of the list. ok is false if entry cannot be read.
 func entryPartition(entry []byte) (partition uint8, ok bool) {
 	if len(entry) == 0 {
 		return 0, false

@@ -8,22 +8,27 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fact is what a row knows about one relation: that an actor reacted to a pin of the recipient, or
-// that a pin of the actor repeats it. The relation begins and ends as docs/semantics.md says for
-// all relations: imported history comes before everything live, whenever it arrives.
+// fact is the content of a fact row: what events have said about one relation between an actor and
+// a pin of the recipient. The relation is either that the actor reacted to the pin in a certain
+// way, or that a certain pin of the actor repeats the pin. A factID names the relation.
+//
+// Imported events, the backfills, come before all live events in the order of facts, whenever they
+// arrive (docs/semantics.md). So the row keeps the two apart. Imported events only begin a
+// relation; every end is live.
 type fact struct {
-	// backfillTime is the time at which the latest imported event says that the relation began, or
-	// 0. It is kept after a live end as well, although it does not count any more: so the row says
-	// the same in whichever order events arrive.
+	// backfillTime is the time of the latest imported event that began the relation, or 0 if there
+	// is none. After a live end it does not count any more, but stays: the row must not depend on
+	// the order in which the end and the imported event arrived. Once all imports are closed,
+	// the next event that leaves the relation ended deletes the whole row (applyFact).
 	backfillTime events.Micros
-	// liveTime is the time of the first live event that began the relation after the last live end,
-	// or 0. Repetitions do not move it.
+	// liveTime is the time of the first live event that began the relation after its last live end,
+	// or 0 if there is none. Further such events change neither liveTime nor liveItem.
 	liveTime events.Micros
-	// backfillItem and liveItem are the items that the re-pin showed at these times. They are empty
-	// for reactions.
+	// backfillItem and liveItem are the items that the re-pin showed according to the events of
+	// these times. They are empty for a reaction, whose item is part of the factID.
 	backfillItem, liveItem string
-	// hasLiveEnd says that a live event has ended the relation at least once. Imported beginnings
-	// came before that end, so they do not count.
+	// hasLiveEnd says that a live event has ended the relation at least once. All imported events
+	// come before this end, so backfillTime does not count.
 	hasLiveEnd bool
 }
 
@@ -33,20 +38,22 @@ const (
 	factLive
 	factEnded
 
-	// numFactFlags is the number of flags.
+	// numFactFlags is the number of flags above. decodeFact refuses rows with other flags.
 	numFactFlags = 3
 )
 
-// holds reports whether the relation holds: a live event began it, or imported history did and no
-// live event ended it.
+// holds reports whether the relation holds: a live event began it and none ended it since, or an
+// imported event began it and no live event ever ended it.
 func (f *fact) holds() bool { return f.liveTime != 0 || (f.backfillTime != 0 && !f.hasLiveEnd) }
 
-// isKeptEnded reports whether the relation does not hold, although there is a row about it.
-func (f *fact) isKeptEnded() bool { return *f != fact{} && !f.holds() }
+// needsEndedRow reports whether the relation needs an ended row: it does not hold, but has a fact
+// row. The ended row lets eraseRecipient find the fact row, because the relation is in no list.
+func (f *fact) needsEndedRow() bool { return *f != fact{} && !f.holds() }
 
-// since returns the time at which a relation that holds began, and the item that the re-pin shows.
-// An imported beginning that counts decides, because it came before the live one. The result means
-// nothing if the relation does not hold.
+// since returns the time at which a relation that holds began, and the item that the re-pin showed
+// then, which is empty for a reaction. If both an imported and a live event say that it began, the
+// imported one decides, because it comes first in the order of facts. The result means nothing if
+// the relation does not hold.
 func (f *fact) since() (events.Micros, string) {
 	if f.backfillTime != 0 && !f.hasLiveEnd {
 		return f.backfillTime, f.backfillItem
@@ -54,9 +61,10 @@ func (f *fact) since() (events.Micros, string) {
 	return f.liveTime, f.liveItem
 }
 
-// appendRow appends the value of a row: one byte of flags, and then backfillTime and liveTime, as
-// far as they are not 0. A time has 8 bytes, big endian, and is followed by its item if the fact is
-// a re-pin. appendRow appends nothing for the zero fact, which has no row.
+// appendRow appends the value of a fact row: one byte of flags, then backfillTime, then liveTime. A
+// time that is 0 is left out, and its flag is not set. A time takes 8 bytes, big endian. For a
+// re-pin, the encoded item follows each time. appendRow appends nothing for the zero fact, which
+// has no row.
 func (f *fact) appendRow(dst []byte, kind Kind) []byte {
 	if *f == (fact{}) {
 		return dst
@@ -82,7 +90,8 @@ func (f *fact) appendRow(dst []byte, kind Kind) []byte {
 	return dst
 }
 
-// decodeFact reads a value that appendRow wrote.
+// decodeFact reads a value that appendRow wrote. It returns an error of [projections.RowError] for
+// other bytes.
 func decodeFact(row []byte, kind Kind) (f fact, err error) {
 	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<numFactFlags {
 		return f, projections.RowError("fact of a notification", row)
@@ -121,12 +130,13 @@ func decodeFact(row []byte, kind Kind) (f fact, err error) {
 	return f, nil
 }
 
-// applyFact folds an event that begins or ends a relation. The store has the rows of the recipient.
+// applyFact folds n.ev, which begins or ends the relation that id names. The store must hold the
+// partition of the recipient.
 func (n *Notifications) applyFact(id *factID) error {
 	ev := n.ev
 	if ev.Backfill {
-		// Imported history about an actor or a recipient who was deleted does not count. A live
-		// event may name such a user: the id has a new life then.
+		// Imported history about a user who was deleted does not count. Live events are not
+		// checked, because a live event about the id of a deleted user starts afresh.
 		for _, user := range []string{id.actor, id.recipient} {
 			if erased, err := n.isErased(user); err != nil || erased {
 				return err
@@ -145,7 +155,7 @@ func (n *Notifications) applyFact(id *factID) error {
 		item = ev.Item
 	}
 	switch {
-	case ev.Kind == events.Unreacted || ev.Kind == events.PinDeleted: // always live: history has no endings
+	case ev.Kind == events.Unreacted || ev.Kind == events.PinDeleted: // these kinds are always live
 		after.liveTime = 0
 		after.liveItem = ""
 		after.hasLiveEnd = true
@@ -159,19 +169,26 @@ func (n *Notifications) applyFact(id *factID) error {
 		after.liveItem = item
 	}
 	if n.batch.BackfillsClosed() && after.hasLiveEnd && after.liveTime == 0 {
-		after = fact{} // the end was kept only for history that might still arrive, and none does
+		// A row keeps an end only because history from before the end might still arrive, and now
+		// none will. A row that has ended before the imports were closed stays until the next event
+		// about it, or until its actor or its recipient is deleted.
+		after = fact{}
 	}
 	return n.writeFact(id, &before, &after)
 }
 
-// isLaterBackfill reports whether a backfill with a time and the item of the re-pin is later in the
-// order of facts than the one that the row of the fact has.
+// isLaterBackfill reports whether an imported event is later in the order of facts than the one
+// that f has as backfillTime and backfillItem. The imported event has the time at, and the re-pin
+// shows the item, which is empty for a reaction. If f has no imported event, the answer is true.
 func (id *factID) isLaterBackfill(at events.Micros, item string, f *fact) bool {
 	if at != f.backfillTime || id.kind != Repinned {
 		return at > f.backfillTime
 	}
-	// Re-pins of one time may arrive in any order, so their encodings decide, as far as the row has
-	// their content.
+	// Several imported creations of one re-pin may have the same time, and may arrive in any order.
+	// The one with the larger encoding counts as the later (docs/semantics.md). The row has neither
+	// board nor attributes, so both encodings leave them out, and only the items differ. Comparing
+	// the items alone could give another order, because an encoding has the length of the item
+	// before the item.
 	encode := func(item string) []byte {
 		ev := events.Event{Kind: events.PinCreated, User: id.actor, Pin: id.repin, Item: item, RepinPin: id.pin}
 		return ev.Canonical()
@@ -179,8 +196,8 @@ func (id *factID) isLaterBackfill(at events.Micros, item string, f *fact) bool {
 	return bytes.Compare(encode(item), encode(f.backfillItem)) > 0
 }
 
-// readFact returns the fact of a row, or the zero fact if there is no row. It leaves the key of the
-// row in n.key.
+// readFact returns what the fact row of the relation says, or the zero fact if there is no row. It
+// leaves the key of the row in n.key.
 func (n *Notifications) readFact(id *factID) (fact, error) {
 	n.key = id.factKey(n.key[:0])
 	row, ok, err := n.batch.Get(n.key)
@@ -190,8 +207,10 @@ func (n *Notifications) readFact(id *factID) (fact, error) {
 	return decodeFact(row, id.kind)
 }
 
-// writeFact replaces a fact by another one, and makes all other rows fit: the ended row, the
-// notification in the list of the recipient, and the number of notifications.
+// writeFact replaces the fact before, which the fact row has, by the fact after. It changes all
+// rows that depend on the fact row as well: the ended row, the notification in the list of the
+// recipient, and the number of notifications, which may drop the oldest ones (countEntries). A zero
+// fact stands for no row.
 func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	if *after == *before {
 		return nil
@@ -201,20 +220,21 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	n.value = after.appendRow(n.value[:0], id.kind)
 	n.setOrDelete(n.key, n.value)
 
-	// The ended row is there exactly while the fact has a row and does not hold. It has no value.
-	hadEnded := before.isKeptEnded()
-	hasEnded := after.isKeptEnded()
-	if hadEnded != hasEnded {
+	hadEndedRow := before.needsEndedRow()
+	needsEndedRow := after.needsEndedRow()
+	if hadEndedRow != needsEndedRow {
 		n.key = id.endedKey(n.key[:0])
-		if hasEnded {
-			n.batch.Set(n.key, nil)
+		if needsEndedRow {
+			n.batch.Set(n.key, nil) // the key says everything
 		} else {
 			n.batch.Delete(n.key)
 		}
 	}
 
-	// The notification is in the list exactly while the fact holds. Its key has the time at which
-	// the relation began, so another time moves it.
+	// The notification is in the list exactly while the relation holds. Its key has the time at
+	// which the relation began, and its value has the item of the re-pin. So a change of either
+	// writes the row again, with the sequence of this envelope: pages of sessions that began
+	// earlier then leave the notification out.
 	beforeSince, beforeItem := before.since()
 	afterSince, afterItem := after.since()
 	bothHold := before.holds() && after.holds()
@@ -241,9 +261,9 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	return n.countEntries(id.recipient, id.kind, delta)
 }
 
-// appendEntry appends the value of a notification in the list: the sequence of the envelope that
-// put the notification where it is, as a varint, and the item of a re-pin. A page leaves out the
-// notifications with a sequence after the beginning of its session.
+// appendEntry appends the value of a list row: seq as a varint, and for a re-pin the encoded item.
+// seq is the sequence of the envelope that wrote the row with this time and item. A page leaves out
+// the notifications whose seq is after the position at which the session of the page began.
 func appendEntry(dst []byte, kind Kind, seq uint64, item string) []byte {
 	dst = binary.AppendUvarint(dst, seq)
 	if kind == Repinned {
@@ -252,7 +272,9 @@ func appendEntry(dst []byte, kind Kind, seq uint64, item string) []byte {
 	return dst
 }
 
-// splitEntryValue splits a value that appendEntry wrote. The item stays encoded.
+// splitEntryValue splits a value that appendEntry wrote. item is the encoded item of a re-pin, and
+// part of row; it is nil for a reaction. splitEntryValue returns an error of [projections.RowError]
+// for other bytes.
 func splitEntryValue(row []byte, kind Kind) (seq uint64, item []byte, err error) {
 	seq, size := projections.Uvarint(row)
 	if size <= 0 {
@@ -270,8 +292,9 @@ func splitEntryValue(row []byte, kind Kind) (seq uint64, item []byte, err error)
 	return seq, item, nil
 }
 
-// countEntries adds delta to the number of notifications of a kind. If there are more than a
-// quarter too many, it drops all but the newest Keep.
+// countEntries adds delta to the number of notifications of a recipient and a kind. If the number
+// is then above Keep ([Settings]) by more than a quarter of Keep, countEntries drops all but the
+// newest Keep.
 func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) error {
 	state, err := readState(n.batch, &n.key, recipient)
 	if err != nil {
@@ -283,9 +306,9 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 		return projections.RowError("notifications below zero", n.key)
 	}
 
-	// Iterators move from newer to older notifications, so dropOldest reads past all that stay. A
-	// quarter of Keep may accumulate, so that it does that once for this many new notifications and
-	// not for each.
+	// The list is newest first, and iterators move forward only, so dropOldest must pass all
+	// notifications that stay. If it ran for each new notification, each would cost a scan of the
+	// list. So a quarter of Keep may accumulate before it runs.
 	if keep := n.settings.Keep; *count > int64(keep+keep/4) {
 		if err := n.dropOldest(recipient, kind, *count); err != nil {
 			return err
@@ -296,15 +319,17 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	return nil
 }
 
-// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their
-// fact rows. count is how many there are. If history about such a fact arrives later, it is a new
-// fact.
+// dropOldest deletes all notifications of a recipient and a kind except the newest Keep
+// ([Settings]), and their fact rows. count is how many notifications there are. Nothing is known
+// any more about a relation that was dropped, so a later event that begins it, imported or live,
+// makes a new notification. The caller must correct the number of notifications.
 func (n *Notifications) dropOldest(recipient string, kind Kind, count int64) error {
 	prefix := kindPrefix(nil, tagEntry, recipient, kind)
 	var dropped [][]byte
 	it := n.batch.Iter(prefix, projections.PrefixEnd(prefix))
-	// Stop at the last one: behind it are only those that were dropped before, which the iterator
-	// of Pebble skips one by one until a compaction has removed them.
+	// passed < count ends the loop at the last notification. Otherwise a last call of Next would
+	// look for another one, and Pebble would skip the deleted rows behind the last one by one,
+	// until a compaction has removed them. There are many: those that earlier calls dropped.
 	for passed := int64(0); passed < count && it.Next(); passed++ {
 		if passed >= int64(n.settings.Keep) {
 			dropped = append(dropped, bytes.Clone(it.Key()))

@@ -27,33 +27,41 @@ type Options struct {
 	Stores func() []Store
 	// FS is the file system of the stores; nil means the disk.
 	FS store.FS
-	// Scratch is a directory on that file system. Copies of the stores are in it while they are
-	// uploaded. The scheduler creates and removes it.
+	// Scratch is the path of a directory on FS that nothing else uses. The scheduler creates the
+	// directory for each snapshot, copies the stores into it, uploads the copies, and removes the
+	// directory. It should be on the same disk as the stores, so that tables can be hard links.
 	Scratch string
-	// Every is how often Run takes a snapshot; 0 means [DefaultEvery].
+	// Every is the time between two snapshots that Run takes, from start to start. 0 and negative
+	// values mean [DefaultEvery].
 	Every time.Duration
-	// Keep is how many scheduled snapshots of each projection are kept; 0 keeps all.
+	// Keep is how many scheduled snapshots of each projection are kept; 0 keeps all. Older ones are
+	// removed after each scheduled snapshot. Snapshots that were taken with [Scheduler.Take] do not
+	// count and are not removed.
 	Keep int
-	// CheckLog returns an error if the log is known to have lost envelopes. No snapshot is taken
-	// then, because the stores may have folded envelopes that a later fold would not find. It may
-	// be nil.
+	// CheckLog returns an error if the log is known to have lost envelopes, or if it cannot tell.
+	// No snapshot is taken then: a store may have folded envelopes before they were lost, and a
+	// later fold of the log would not find them and would not build the same store. CheckLog may be
+	// nil; then the log is not checked.
 	CheckLog func(ctx context.Context) error
-	// ErasureState returns what the manifests say about erasures. It is called before the stores
-	// are copied; if it fails, no snapshot is taken. nil means that the process is not a node of a
-	// cluster.
+	// ErasureState returns what the manifests say about erasures of users (see [Manifest].Erased).
+	// The scheduler calls it before it copies the stores. If it fails, no snapshot is taken. If its
+	// error wraps [ErrBusy], the scheduler tries again later. A process that is not a node of a
+	// cluster has no such function, and leaves the field nil.
 	ErasureState func(ctx context.Context) (*ErasureState, error)
-	// Pace limits how fast files are hashed and read.
+	// Pace limits how fast files are read for their checksums and for the upload. The zero value
+	// does not limit.
 	Pace replay.Pace
 	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
 }
 
-// Scheduler takes snapshots of the stores of a process, on request and on a schedule, one snapshot
-// at a time.
+// Scheduler takes snapshots of the stores of a process, on request and on a schedule. It takes one
+// snapshot at a time. Its methods are safe for concurrent use.
 type Scheduler struct {
 	opts Options
 	sums checksumCache
-	// takeMu is held while a snapshot is taken: two would use the same scratch directory.
+	// takeMu is held while a snapshot is taken and while RemoveCopies runs, because both use the
+	// scratch directory. The claim in the bucket would not be enough: RemoveCopies needs none.
 	takeMu sync.Mutex
 
 	// mu guards stats.
@@ -61,23 +69,30 @@ type Scheduler struct {
 	stats Stats
 }
 
-// Stats are the counts for the metrics.
+// Stats are what the status and the metrics of the process show about its snapshots.
 type Stats struct {
-	// Taken and Failed count the snapshots that were requested or due. A snapshot of several stores
-	// counts once.
+	// Taken counts the attempts to take a snapshot that succeeded, and Failed those that failed. A
+	// snapshot of several stores counts once. A snapshot in which every store was skipped because
+	// it has folded nothing yet counts as taken. Attempts that found the bucket or the scheduler
+	// busy and attempts that were interrupted do not count. An attempt also counts as failed if the
+	// snapshot was refused because of its name, if only the pruning afterwards failed, or if Run
+	// could not find out whether a snapshot is due.
 	Taken, Failed uint64
-	// Uploaded is how many bytes were uploaded.
+	// Uploaded is the total size of the files that were uploaded. Files of a store whose upload
+	// failed before its manifest was written are not included.
 	Uploaded uint64
-	// Last is when this process began its last successful snapshot; zero means that there was none.
-	// Took is how long that snapshot took, and Bytes is its size.
+	// Last is when this process began its last successful snapshot, of any stores; zero means that
+	// there was none. Took is how long that snapshot took, and Bytes is the total size of its
+	// files, whether or not they were uploaded.
 	Last  time.Time
 	Took  time.Duration
 	Bytes int64
-	// Error is the error of the last snapshot; nil means that it succeeded.
+	// Error is the error of the last attempt that counts. nil means that this attempt succeeded, or
+	// that there was none.
 	Error error
 }
 
-// New returns a Scheduler. It takes scheduled snapshots only while Run runs.
+// New returns a Scheduler. The caller must call Run to have snapshots taken on the schedule.
 func New(o Options) *Scheduler {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -98,15 +113,17 @@ func (s *Scheduler) Stats() Stats {
 	return s.stats
 }
 
-// Report describes a snapshot that was taken, of one or more stores.
+// Report describes a snapshot.
 type Report struct {
-	Name     string
+	Name string
+	// Taken has an element for each store whose manifest was written. It lacks the stores that have
+	// folded nothing yet. After an error it lacks others, too.
 	Taken    []ProjectionReport
 	Duration time.Duration
 }
 
-// Bytes returns the size of the snapshot, and how many bytes were uploaded because the bucket did
-// not have them.
+// Bytes returns the total size of the files of the snapshot, and the total size of those that were
+// uploaded because the bucket did not have them.
 func (r Report) Bytes() (all, uploaded int64) {
 	for _, t := range r.Taken {
 		all += t.Manifest.Bytes()
@@ -128,9 +145,13 @@ func (r Report) String() string {
 	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, roundDuration(r.Duration), strings.Join(parts, "; "))
 }
 
-// Take takes a snapshot of the stores of the projections in of; if of is empty, of all stores. An
-// empty name is replaced by one made of the present time. Take waits while another snapshot is
-// taken or removed, by this process or by another one that uses the same bucket.
+// Take takes a snapshot of the stores of the projections that are named in of, or of all stores if
+// of is empty. If name is empty, Take makes a name of the present time. Pruning does not remove the
+// snapshot.
+//
+// While an attempt returns [ErrBusy], Take repeats it (see [RetryWhileBusy]), until ctx ends. So it
+// waits while another snapshot is taken or removed, by this process or by another one that uses the
+// same bucket. It also waits while Options.ErasureState returns [ErrBusy].
 func (s *Scheduler) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = s.takeOnce(ctx, name, of, p, false)
@@ -139,8 +160,9 @@ func (s *Scheduler) Take(ctx context.Context, name string, of []string, p *repla
 	return r, err
 }
 
-// TakeNow takes a snapshot of all stores like Take, but as a scheduled snapshot, which pruning may
-// remove.
+// TakeNow takes a snapshot of all stores, and waits as Take does. The snapshot counts as a
+// scheduled one: TakeNow prunes the bucket afterwards, a later pruning may remove the snapshot, and
+// Run takes its next snapshot only when this one is older than Options.Every.
 func (s *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = s.takeOnce(ctx, "", nil, p, true)
@@ -149,7 +171,10 @@ func (s *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, 
 	return r, err
 }
 
-// takeOnce takes a snapshot, or returns [ErrBusy]. If it is scheduled, takeOnce also prunes.
+// takeOnce makes one attempt to take a snapshot. It returns [ErrBusy] if this process is taking a
+// snapshot or removing copies, if another claim in the bucket has not expired, or if
+// Options.ErasureState returns it. If scheduled is true, takeOnce prunes the bucket after the
+// snapshot. If the pruning fails, takeOnce returns an error although the snapshot was taken.
 func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
 	if !s.takeMu.TryLock() {
 		return r, fmt.Errorf("%w in this process", ErrBusy)
@@ -193,8 +218,10 @@ func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *r
 		}
 		var err error
 		if s.opts.ErasureState != nil {
-			// Ask while this process holds the claim. An erasure that begins later then waits for
-			// this snapshot before it removes those of old stores.
+			// Ask while this process holds the claim. An erasure that begins after the answer needs
+			// the claim to remove the snapshots that were taken of the stores as they were before
+			// the erasure. So the erasure waits until this snapshot is complete, and examines this
+			// snapshot, too.
 			t.erased, err = s.opts.ErasureState(ctx)
 			if err != nil {
 				return err
@@ -206,6 +233,8 @@ func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *r
 			return err
 		}
 
+		// Drop checksums only after a scheduled snapshot, because that has used the checksums of
+		// all stores. A requested one may have used those of only some stores.
 		s.sums.dropUnused()
 		pruned, err := pruneClaimed(ctx, s.opts.Bucket, s.opts.Keep)
 		if len(pruned.Unreadable) > 0 {
@@ -219,8 +248,9 @@ func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *r
 	return r, err
 }
 
-// RemoveCopies removes the copies of stores that a snapshot has left that failed or was killed. It
-// waits while a snapshot is taken.
+// RemoveCopies removes the scratch directory with the copies of stores. A snapshot that was killed,
+// or that could not remove its copies, has left them there. While this Scheduler takes a snapshot,
+// RemoveCopies waits, until ctx ends.
 func (s *Scheduler) RemoveCopies(ctx context.Context) error {
 	return RetryWhileBusy(ctx, func() error {
 		if !s.takeMu.TryLock() {
@@ -231,7 +261,8 @@ func (s *Scheduler) RemoveCopies(ctx context.Context) error {
 	})
 }
 
-// selectStores returns the stores of the named projections, each once; no names mean all.
+// selectStores returns the stores of the projections that are named in of, each once, or all stores
+// if of is empty. It fails if there is no store for one of the names.
 func (s *Scheduler) selectStores(of []string) ([]Store, error) {
 	all := s.opts.Stores()
 	if len(of) == 0 {
@@ -250,8 +281,9 @@ func (s *Scheduler) selectStores(of []string) ([]Store, error) {
 	return selected, nil
 }
 
-// recordOutcome updates the stats after a snapshot that began at startTime. A snapshot that could
-// not begin because of another one, or that was interrupted, does not count as failed.
+// recordOutcome updates the stats after an attempt to take a snapshot that began at startTime. An
+// attempt that returned [ErrBusy], or during which ctx ended, does not count as failed and leaves
+// the last error as it is. The uploaded bytes in r count in every case.
 func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,9 +302,11 @@ func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.
 	}
 }
 
-// Run takes snapshots of all stores on the schedule until ctx ends and then returns nil. A snapshot
-// is due when the latest scheduled one in the bucket, by whichever process, is older than Every. If
-// a snapshot fails, Run logs the error and tries again after Every.
+// Run takes snapshots of all stores on the schedule. It runs until ctx ends, and then returns nil.
+// A snapshot is due when the latest scheduled snapshot in the bucket is older than Options.Every,
+// whichever process has taken it and whichever projections it has. If a snapshot fails, Run logs
+// the error and tries again after Options.Every. If an attempt returns [ErrBusy], Run tries again
+// after claimRetryDelay.
 func (s *Scheduler) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -286,7 +320,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// takeIfDue takes a snapshot if one is due. It returns the time until it must be called again.
+// takeIfDue takes a snapshot if one is due. It returns after which time it must be called again.
 func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 	last, err := s.lastScheduled(ctx)
 	if err != nil {
@@ -295,8 +329,9 @@ func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 		return s.opts.Every
 	}
 
-	// If a clock was set back, the latest snapshot may be from the future. It must not postpone the
-	// next one.
+	// The time of the latest snapshot may be in the future, because a clock was set back or because
+	// the clock of another process is ahead. Such a snapshot must not postpone the next one, which
+	// then counts as due at every call until the clock has reached that time.
 	untilDue := s.opts.Every - time.Since(last)
 	isFromFuture := untilDue > s.opts.Every
 	if untilDue > 0 && !isFromFuture {
@@ -306,7 +341,9 @@ func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 	startTime := time.Now()
 	r, err := s.takeOnce(ctx, "", nil, nil, true)
 	if errors.Is(err, ErrBusy) {
-		return claimRetryDelay // another process may be taking the snapshot that is due
+		// Another process may be taking the snapshot that is due. If so, the next call finds it. An
+		// error of Options.ErasureState may be ErrBusy, too.
+		return claimRetryDelay
 	}
 	if err != nil {
 		s.logFailure(ctx, err)
@@ -317,7 +354,8 @@ func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 	return max(s.opts.Every-time.Since(startTime), 0)
 }
 
-// logFailure logs that a scheduled snapshot failed, unless ctx has ended.
+// logFailure logs that a scheduled snapshot failed. If ctx has ended, it logs nothing, because the
+// end of the process is no failure of the snapshot.
 func (s *Scheduler) logFailure(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		s.opts.Logger.Error("no snapshot could be taken",
@@ -325,7 +363,9 @@ func (s *Scheduler) logFailure(ctx context.Context, err error) {
 	}
 }
 
-// lastScheduled returns when the latest scheduled snapshot was taken; zero means never.
+// lastScheduled returns when the latest scheduled snapshot in the bucket was begun, by the clock of
+// the process that has taken it. It ignores snapshots whose manifests cannot be read. The zero time
+// means that there is none.
 func (s *Scheduler) lastScheduled(ctx context.Context) (time.Time, error) {
 	list, err := List(ctx, s.opts.Bucket)
 	if err != nil {

@@ -28,15 +28,18 @@ type Store interface {
 	Dir() string
 	// Fingerprint identifies the version and the settings of the fold that has built the store.
 	Fingerprint() projections.Fingerprint
-	// Checkpoint copies the files to dir, and returns the position of the copy. See
+	// Checkpoint copies the files to dir, and returns the position of the copy in the log. Where
+	// the file system supports it, the copies of tables are hard links. See
 	// [store.Store.Checkpoint].
 	Checkpoint(ctx context.Context, dir string) (events.Cursor, error)
 }
 
-// ProjectionReport describes a snapshot of one projection that was taken.
+// ProjectionReport describes a snapshot of one projection. There is a report only if the manifest
+// was written.
 type ProjectionReport struct {
 	Manifest *Manifest
-	// Uploaded is how many bytes were uploaded, because the bucket did not have them.
+	// Uploaded is the total size of the files that were uploaded because the bucket did not have
+	// them. The manifest is not included.
 	Uploaded int64
 }
 
@@ -48,36 +51,44 @@ type snapshotTaker struct {
 	scratch string
 	pace    replay.Pace
 	sums    *checksumCache
-	// progress counts the bytes of all files.
+	// progress counts the bytes of all files, including the files that are not uploaded because the
+	// bucket has them.
 	progress *replay.Progress
 
-	// These become part of the manifest.
+	// These become part of the manifest of every store. See [Manifest].
 	name      string
 	now       time.Time
 	scheduled bool
 	erased    *ErasureState
 
-	// filesInBucket maps the files in the bucket to their sizes in bytes, as last listed.
+	// filesInBucket maps the names of the objects of files to their sizes in bytes. The bucket is
+	// listed at the start, and again after the files of each store were uploaded.
 	filesInBucket map[string]int64
 }
 
-// storeCopy is the copy of a store, in a directory.
+// storeCopy is the copy of a store in the directory dir.
 type storeCopy struct {
-	store  Store
-	dir    string
+	store Store
+	dir   string
+	// cursor is the position of the copy in the log. The store itself may have folded more.
 	cursor events.Cursor
 	format store.FileFormat
 	files  []copiedFile
 }
 
+// copiedFile is a file of a storeCopy. Its size is in bytes.
 type copiedFile struct {
 	name string
 	size int64
 }
 
-// takeAll takes a snapshot of the stores. It copies all of them first, so that their positions are
-// close together. Then it uploads the files and at last the manifest of each store. It skips a
-// store that has folded nothing yet.
+// takeAll takes a snapshot of the stores. It first copies all stores, so that their positions are
+// close together. Then it goes through the copies: it uploads the files of a copy, then its
+// manifest, and continues with the next copy. It skips a store that has folded nothing yet. The
+// caller holds the claim and makes sure that nobody else uses the scratch directory.
+//
+// If takeAll fails, it returns the reports of the stores whose manifests it has written. These
+// manifests stay in the bucket, so a snapshot may have only some of the stores.
 func (t *snapshotTaker) takeAll(ctx context.Context, stores []Store) (done []ProjectionReport, err error) {
 	if err := t.listBucket(ctx, stores); err != nil {
 		return nil, err
@@ -112,7 +123,8 @@ func (t *snapshotTaker) takeAll(ctx context.Context, stores []Store) (done []Pro
 			return done, fmt.Errorf("%s: %w", c.store.Name(), err)
 		}
 		done = append(done, taken)
-		// The links in the copy keep tables on disk that the store has replaced.
+		// Remove this copy now, and not at the end: tables that the store has replaced since stay
+		// on disk as long as the copy has hard links to them.
 		if err := t.fs.RemoveAll(c.dir); err != nil {
 			return done, err
 		}
@@ -120,8 +132,9 @@ func (t *snapshotTaker) takeAll(ctx context.Context, stores []Store) (done []Pro
 	return done, nil
 }
 
-// listBucket lists the files in the bucket. It returns [ErrExists] if there is a snapshot of this
-// name of one of the stores.
+// listBucket sets filesInBucket. It returns [ErrExists] if the bucket has a snapshot with the name
+// t.name of at least one of the stores. A snapshot with this name of other projections is no
+// obstacle.
 func (t *snapshotTaker) listBucket(ctx context.Context, stores []Store) error {
 	old, err := t.bucket.List(ctx, manifestPrefix+t.name+"/")
 	if err != nil {
@@ -136,7 +149,8 @@ func (t *snapshotTaker) listBucket(ctx context.Context, stores []Store) error {
 	return err
 }
 
-// listFiles returns the sizes of all files in the bucket by object name.
+// listFiles returns the sizes in bytes of all files in the bucket, by the names of their objects.
+// Manifests and claims are not included.
 func listFiles(ctx context.Context, b bucket.Bucket) (map[string]int64, error) {
 	list, err := b.List(ctx, filePrefix)
 	if err != nil {
@@ -149,7 +163,7 @@ func listFiles(ctx context.Context, b bucket.Bucket) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// copyStore makes a copy of a store and lists its files, sorted by name.
+// copyStore makes a copy of a store and lists the files of the copy, sorted by name.
 func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, err error) {
 	c = storeCopy{store: s, dir: t.fs.PathJoin(t.scratch, s.Name())}
 	c.cursor, err = s.Checkpoint(ctx, c.dir)
@@ -176,8 +190,9 @@ func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, er
 	return c, nil
 }
 
-// uploadCopy uploads the files of a copy that the bucket does not have, and checks that the bucket
-// lists all of them. Then it writes the manifest.
+// uploadCopy uploads the files of a copy that the bucket does not have. A file that the bucket
+// lists with another size counts as one that it does not have, and is replaced. Then uploadCopy
+// checks that the bucket lists all files of the copy, and writes the manifest.
 func (t *snapshotTaker) uploadCopy(ctx context.Context, c storeCopy) (ProjectionReport, error) {
 	m := &Manifest{
 		Snapshot:    t.name,
@@ -206,7 +221,8 @@ func (t *snapshotTaker) uploadCopy(ctx context.Context, c storeCopy) (Projection
 		t.progress.Add(uint64(f.Size))
 	}
 
-	// The manifest is written last, when everything that it names is in the bucket.
+	// Write the manifest last, when everything that it names is in the bucket. If the process dies
+	// before that, there is no manifest, and the next pruning removes the files.
 	if err := t.checkUploaded(ctx, m); err != nil {
 		return ProjectionReport{}, err
 	}
@@ -222,8 +238,10 @@ func (t *snapshotTaker) uploadCopy(ctx context.Context, c storeCopy) (Projection
 	return ProjectionReport{Manifest: m, Uploaded: uploaded}, nil
 }
 
-// checkUploaded checks that the bucket lists every file of a manifest with its size. It lists the
-// bucket again, because the list from the start of the snapshot may be old by now.
+// checkUploaded returns [ErrDamaged] unless the bucket lists every file of a manifest with its
+// size. It lists the bucket again, because the last list does not have the files that were uploaded
+// since, and may have files that somebody has removed since without a claim. The new list replaces
+// filesInBucket. checkUploaded does not read the files.
 func (t *snapshotTaker) checkUploaded(ctx context.Context, m *Manifest) (err error) {
 	t.filesInBucket, err = listFiles(ctx, t.bucket)
 	if err != nil {
@@ -237,8 +255,10 @@ func (t *snapshotTaker) checkUploaded(ctx context.Context, m *Manifest) (err err
 	return nil
 }
 
-// checksum returns the name, size and checksum of a file. Tables never change, so their checksums
-// are cached.
+// checksum returns the name, size and checksum of a file. A table never changes once it is written,
+// so checksum caches the checksums of tables, and does not read a table again for the next
+// snapshot. It reads all other files every time. It returns [ErrDamaged] if a file does not have
+// the size that it had when copyStore listed it.
 func (t *snapshotTaker) checksum(ctx context.Context, c storeCopy, file copiedFile) (File, error) {
 	f := File{Name: file.name, Size: file.size}
 	isTable := path.Ext(file.name) == ".sst"
@@ -271,8 +291,10 @@ func (t *snapshotTaker) checksum(ctx context.Context, c storeCopy, file copiedFi
 	return f, nil
 }
 
-// uploadFile uploads a file under the name of its checksum. It checks that the bytes that it has
-// sent have this checksum.
+// uploadFile uploads a file to the object that is named after the checksum f.SHA256. Afterwards it
+// compares the bytes that it has sent with f.SHA256, because the file is read a second time here,
+// or its checksum is from the cache. If they differ, it deletes the object and returns
+// [ErrDamaged].
 func (t *snapshotTaker) uploadFile(ctx context.Context, dir string, f File) error {
 	in, err := t.fs.Open(t.fs.PathJoin(dir, f.Name))
 	if err != nil {
@@ -291,20 +313,23 @@ func (t *snapshotTaker) uploadFile(ctx context.Context, dir string, f File) erro
 	return nil
 }
 
-// throttledReader reads no faster than the pace allows. It also hashes what it reads, if h is not
-// nil.
+// throttledReader reads from r and rests between reads as the pace requires. It also hashes what it
+// reads, if h is not nil. Only the time in the Read method of r and in h counts as work, even if r
+// waits for a disk or a network. What the caller does with the bytes does not count.
 type throttledReader struct {
 	ctx    context.Context //nolint:containedctx // a reader has no other way to end early
 	r      io.Reader
 	pace   replay.Pace
 	h      hash.Hash
-	worked time.Duration // since the last rest
+	worked time.Duration // the work since the last rest
 }
 
-// minWork is the shortest work that is worth a rest: timers are too coarse for shorter rests.
+// minWork is how long a throttledReader works at least before it rests. Timers are too coarse for
+// the short rests that less work would require.
 const minWork = 5 * time.Millisecond
 
-// Read implements io.Reader.
+// Read implements [io.Reader]. It fails with the error of the context once the context has ended,
+// but does not interrupt a read that has begun.
 func (p *throttledReader) Read(b []byte) (int, error) {
 	if p.worked >= minWork {
 		if err := p.pace.Rest(p.ctx, p.worked); err != nil {

@@ -22,56 +22,67 @@ import (
 type Options struct {
 	// FS is the file system; nil means the disk.
 	FS store.FS
-	// Dir is the shadow's directory, below the data directory. It is removed when the shadow is
-	// opened and when it is closed.
+	// Dir is the directory of the shadow. OpenShadow and Close remove it with everything in it, so
+	// no other shadow that exists at the same time may have it.
 	Dir string
-	// New returns a new instance of the projection, with the settings of the live store.
+	// New returns a new instance of the projection, with the settings of the live store. Several
+	// goroutines may call it at once.
 	New func() projections.Projection
-	// Subscribe subscribes to the log.
+	// Subscribe subscribes to the log. The shadow reads the log from its start.
 	Subscribe store.SubscribeFunc
-	// FreeDisk returns the free disk at Dir in bytes, and StoreBytes the size of the live store.
-	// nil disables the checks of the free disk. A build checks after each partition, so FreeDisk
-	// must be fast.
+	// FreeDisk returns how many bytes of disk are free at Dir. If it is nil, the free disk is not
+	// checked. A build calls FreeDisk after every few thousand events, so it must be fast.
+	// StoreBytes returns the size of the live store in bytes. It must be set if FreeDisk is.
 	FreeDisk   func() (uint64, error)
 	StoreBytes func() uint64
-	// Memory is about how many bytes of memory a shadow takes; 0 means 192 MiB.
+	// Memory is about how many bytes of memory the build of a shadow takes; 0 means 192 MiB. The
+	// shadow takes less once it is built.
 	Memory int
 	// Worker starts the process that finishes the build of a shadow. If Worker is nil, this process
 	// finishes it.
 	Worker *worker.Command
-	// LogSize returns the size of the log that the shadow reads; nil means unknown.
+	// LogSize returns the size of the log that the shadow reads, for the progress; nil means that
+	// the size is unknown.
 	LogSize func(context.Context) replay.LogSize
-	// Margin is how many bytes of disk must stay free; 0 means 256 MiB.
+	// Margin is how many bytes of disk must stay free for the service; 0 means 256 MiB.
 	Margin uint64
-	// Hold is for how long rows are compared at one position. Then the comparison continues at a
-	// later position, because an open view keeps replaced rows on disk, and a view of the live
-	// store keeps its memtables, too. 0 means 10 minutes.
+	// Hold is how long rows are compared with one view of the live store; 0 means 10 minutes. Then
+	// the comparison continues with a new view, at the position that the live store has by then. An
+	// open view costs space: deleted and replaced rows that it reads stay on disk, and memtables of
+	// the live store stay in memory.
 	Hold time.Duration
-	// Pace limits all work except that for which the live store waits.
+	// Pace limits the work of building, catching up, comparing, repairing, and checking files. It
+	// does not limit the last few hundred envelopes that a shadow folds while a view of the live
+	// store is open or the live fold is stopped. The share is raised while the shadow cannot catch
+	// up with the live store.
 	Pace replay.Pace
 	// Progress is updated as the work proceeds; it may be nil.
 	Progress *replay.Progress
-	// Partitions are the partitions to compare, which the live store must hold. nil means all that
-	// it holds, and also the rows of the store as a whole.
+	// Partitions are the partitions to compare. The live store must hold all of them. nil means all
+	// rows: those of the partitions that the live store holds, those that belong to no partition,
+	// and rows of other partitions, which the live store should not have.
 	Partitions *events.Partitions
-	// Listed is how many differences a report lists; 0 means 100.
+	// Listed is how many differences a report lists at most; 0 means 100.
 	Listed int
 	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
 
-	// projection is an instance of New that folds nothing.
+	// projection is an instance that New has returned. It folds nothing: its methods tell the name
+	// of the projection and the partitions of keys.
 	projection projections.Projection
-	// livePartitions are the partitions of the live store; nil means all.
+	// livePartitions are the partitions that the live store held when the verification began. nil
+	// means all; Verify and Repair always set it.
 	livePartitions *events.Partitions
-	// storeClosing is closed when the live store is to be closed. Closing waits for the view that
-	// is compared, so it must end soon.
+	// storeClosing is closed when the store of the view that is compared fails or begins to close.
+	// The store cannot close before this view is closed, so the comparison must then stop soon. It
+	// is nil before the first view is taken, and in Compare.
 	storeClosing <-chan struct{}
-	// estimateCompareTime estimates how long the comparison of this many rows takes; nil means that
-	// no comparison follows.
+	// estimateCompareTime estimates how long the comparison of this many rows takes. It is nil if
+	// the caller has not called Verify or Repair; the time then counts as 0.
 	estimateCompareTime func(ctx context.Context, rows int64) time.Duration
 }
 
-// setDefaults sets the projection and the defaults.
+// setDefaults sets projection, and gives fields that the caller has left out their defaults.
 func (o *Options) setDefaults() {
 	o.projection = o.New()
 	if o.FS == nil {
@@ -94,7 +105,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// shadowPartitions returns the partitions of the shadow; nil means all.
+// shadowPartitions returns the partitions that the shadow is built for; nil means all.
 func (o *Options) shadowPartitions() *events.Partitions {
 	if o.Partitions != nil {
 		return o.Partitions
@@ -103,37 +114,40 @@ func (o *Options) shadowPartitions() *events.Partitions {
 }
 
 const (
-	// shadowMemory is less than what a rebuild takes, because an auditor builds shadows
-	// continuously.
+	// shadowMemory is the default of Options.Memory. It is less than the default of package build,
+	// because the auditor builds one shadow after the other while the service runs.
 	shadowMemory = 192 << 20
-	// maxWork limits how much of the time of one piece counts as work, for which the pace demands a
-	// rest. A piece that takes longer has spent the rest of its time waiting for the log.
+	// maxWork limits the rest after one piece of work: if the piece took longer than maxWork, the
+	// rest is as long as after maxWork. The time of a piece includes the wait for the log, which is
+	// not work. One piece of real work is assumed to take no longer than maxWork.
 	maxWork = 250 * time.Millisecond
-	// maxReadBytes is how many bytes of the log are folded between two rests.
+	// maxReadBytes is about how many bytes of the log are folded between two rests.
 	maxReadBytes = 256 << 10
 )
 
 // Shadow is a store of a projection that is made from the log alone, to be compared with the live
-// store. Package build makes it up to the first position to which FoldTo is called. From there, it
-// folds as a live store does. Only one goroutine may use a Shadow.
+// store. The first call of FoldTo makes the store with package build. Each later call folds
+// envelopes into the store, as a live store does. Only one goroutine may use a Shadow.
 type Shadow struct {
 	opts Options
-	// store is nil before the first build.
+	// store is nil until the first call of FoldTo has built it.
 	store *store.Store
-	sub   store.Subscription
-	// unfolded are envelopes that were read and come after the position to which the shadow was
-	// last folded.
+	// sub reads the log, for the build and for all later folds.
+	sub store.Subscription
+	// unfolded are the envelopes that were read from sub but not folded, because they come after
+	// the sequence to which FoldTo was last called.
 	unfolded []*events.Envelope
-	// uncheckedBytes is how many bytes of the log were folded since the last check of the free
-	// disk.
+	// uncheckedBytes is how many bytes of the log were folded into the built store since
+	// foldEnvelopes last checked the free disk.
 	uncheckedBytes int
-	// builtRows is the number of rows when the store was built. timeToCompare is the estimate of
-	// how long their comparison takes.
+	// builtRows is the number of rows that the build has made. Later folds do not change it.
+	// timeToCompare is the estimate of how long the comparison of these rows takes.
 	builtRows     int64
 	timeToCompare time.Duration
 }
 
-// OpenShadow returns an empty shadow, which the caller must close. It returns [replay.ErrDisk] if
+// OpenShadow returns a shadow that has folded nothing yet. The caller must close it. OpenShadow
+// first removes what an earlier shadow has left in [Options.Dir]. It returns [replay.ErrDisk] if
 // there is too little free disk.
 func OpenShadow(o Options) (*Shadow, error) {
 	o.setDefaults()
@@ -150,7 +164,7 @@ func OpenShadow(o Options) (*Shadow, error) {
 	return &Shadow{opts: o, sub: sub}, nil
 }
 
-// Close deletes the shadow. Its views must be closed before.
+// Close closes the shadow and deletes its files. The caller must close all views first.
 func (s *Shadow) Close() (err error) {
 	s.sub.Close()
 	if s.store != nil {
@@ -159,7 +173,9 @@ func (s *Shadow) Close() (err error) {
 	return errors.Join(err, s.opts.FS.RemoveAll(s.opts.Dir))
 }
 
-// Seq returns the last sequence that the shadow has folded; 0 before the first call of FoldTo.
+// Seq returns the last sequence that the shadow has folded. It is 0 before the first call of
+// FoldTo. It may be less than the sequence to which FoldTo was called, if the log that the shadow
+// reads lacks that sequence.
 func (s *Shadow) Seq() uint64 {
 	if s.store == nil {
 		return 0
@@ -167,13 +183,16 @@ func (s *Shadow) Seq() uint64 {
 	return s.store.Cursor().Seq
 }
 
-// View returns a view of the shadow. FoldTo must have been called before.
+// View returns a view of the shadow. A call of FoldTo must have succeeded before; otherwise View
+// panics.
 func (s *Shadow) View() (*projections.View, error) {
 	return s.store.View()
 }
 
-// FoldTo folds everything up to the sequence seq, and nothing after it. It waits until the log has
-// that sequence or a later one. The shadow must not have passed seq already.
+// FoldTo folds everything up to the sequence seq, and nothing after it, at the given pace. It waits
+// until the log has that sequence or a later one. It returns an error if the shadow has already
+// folded a later sequence. After an error, the caller should close the shadow and not call FoldTo
+// again: the envelopes that a build has read are lost if the build fails.
 func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error {
 	if s.store == nil {
 		return s.buildStore(ctx, seq, pace)
@@ -185,7 +204,7 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 	return s.readAndFold(ctx, s.Seq(), seq, pace, s.foldEnvelopes)
 }
 
-// buildStore builds the store up to a sequence with package build, and opens it.
+// buildStore builds the store up to the sequence seq with package build, and opens it.
 func (s *Shadow) buildStore(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
 	o := paced.Options{
 		Pace:     pace,
@@ -200,7 +219,7 @@ func (s *Shadow) buildStore(ctx context.Context, seq uint64, pace replay.Pace) (
 			New:        s.opts.New,
 			Partitions: s.opts.shadowPartitions(),
 			Memory:     s.opts.Memory,
-			Workers:    1, // a shadow may take one core only
+			Workers:    1, // the build may take one core only
 			Temporary:  true,
 		},
 	}
@@ -224,8 +243,8 @@ func (s *Shadow) buildStore(ctx context.Context, seq uint64, pace replay.Pace) (
 	s.builtRows = b.Rows()
 	s.timeToCompare = b.After()
 
-	// The comparison reads each block once. A cache helps only when the rest of the log is folded,
-	// so it can be small.
+	// The comparison reads each block once, so a cache does not help it. A cache helps only to fold
+	// what comes after seq, which is little, so the cache can be small.
 	memory := s.opts.Memory
 	cache := store.NewCache(int64(memory / 4))
 	defer cache.Unref() // the store has its own reference
@@ -241,8 +260,10 @@ func (s *Shadow) buildStore(ctx context.Context, seq uint64, pace replay.Pace) (
 	return err
 }
 
-// readAndFold reads the log from the sequence at to the sequence seq and calls fold with the
-// envelopes. Envelopes after seq stay in s.unfolded.
+// readAndFold reads the envelopes after the sequence at, up to and including the sequence seq, and
+// calls fold with some of them at a time. at must be the last sequence that was folded. readAndFold
+// rests after each piece. It ends when it has folded seq, or when it has read a later envelope.
+// What it has read after seq stays in s.unfolded for the next call.
 func (s *Shadow) readAndFold(
 	ctx context.Context, at, seq uint64, pace replay.Pace, fold func([]*events.Envelope) error,
 ) error {
@@ -278,8 +299,8 @@ func (s *Shadow) readAndFold(
 	return nil
 }
 
-// foldEnvelopes folds envelopes into the store. It checks the free disk after every
-// [replay.DiskPeriod] bytes.
+// foldEnvelopes folds envelopes into the store after the build. It checks the free disk after every
+// [replay.DiskPeriod] bytes of the log.
 func (s *Shadow) foldEnvelopes(envs []*events.Envelope) error {
 	before := s.Seq()
 	if err := s.store.Fold(envs); err != nil {

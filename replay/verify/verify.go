@@ -13,8 +13,9 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is the live store that is verified: a [store.Store], or a [live.Live], which has several
-// generations.
+// Store is the live store that is verified. It is a [store.Store], or the type Live of package
+// projections/live, whose methods call the store of the generation that serves at the time of the
+// call. With Live, two calls during one verification may therefore reach different stores.
 type Store interface {
 	Name() string
 	View() (*projections.View, error)
@@ -29,41 +30,51 @@ var _ Store = (*store.Store)(nil)
 type Report struct {
 	Projection string
 	// At is the sequence of the last position at which rows were compared. There may be several
-	// positions: a repair compares again, and a comparison that takes longer than [Options.Hold]
-	// continues at a later position.
+	// positions: Repair compares again after each round, and a comparison continues with a new
+	// view, which may be at a later position, when it takes longer than [Options.Hold] or the
+	// store of its view begins to close.
 	At uint64
-	// Rows is the number of rows in the last comparison.
+	// Rows is the number of rows in the last complete comparison. A row that only one of the two
+	// stores has counts, too.
 	Rows uint64
-	// Differences is the number of rows that differed in the first comparison, and Remaining in the
-	// last one. Equal reports whether Remaining is 0.
+	// Differences is the number of rows that differed in the first complete comparison. Remaining
+	// is the number of rows that differed in the last complete one.
 	Differences, Remaining uint64
-	Equal                  bool
-	// Partitions counts the differences of the first comparison by partition, or
-	// [projections.StoreWide].
+	// Equal reports whether Remaining is 0. It is always false if an error has ended the work
+	// before the last comparison was complete.
+	Equal bool
+	// Partitions is the number of differences of the first complete comparison in each partition.
+	// Rows that belong to no partition are counted under [projections.StoreWide].
 	Partitions map[int]uint64
-	// Listed are the first of these differences, up to [Options.Listed].
+	// Listed are the first differences of the first complete comparison, up to [Options.Listed].
 	Listed []Difference
-	// Rounds is the number of rounds of repair. Repaired is the number of rows that they have
-	// changed.
-	Rounds   int
+	// Rounds is the number of complete rounds of repair. If there were more differences than one
+	// round can repair, the count starts again: the round that has repaired the first of them
+	// counts as round 1, whatever its number was.
+	Rounds int
+	// Repaired is the number of rows that all rounds together have changed. A row counts once for
+	// each round that has changed it.
 	Repaired uint64
-	Took     time.Duration
-	// Files is the result of reading the store's files. They are read separately, because the
-	// comparison may have found rows in the cache, which proves nothing about the files.
+	// Took is the time from the start to the end of the last complete comparison.
+	Took time.Duration
+	// Files is the result of reading the files of the live store. The comparison reads the rows
+	// through the block cache, so it may not notice that the files are damaged. Files may be
+	// incomplete if FilesSkipped is not empty.
 	Files store.FileCheck
-	// FilesSkipped says why the files were not read; empty if they were.
+	// FilesSkipped says why the files were not read, or not all of them. It is empty if all files
+	// were read.
 	FilesSkipped string
 }
 
-// Damaged reports whether tables on disk are damaged. A repair does not help then; a rebuild writes
-// new tables.
+// Damaged reports whether tables of the live store are damaged or missing on disk. Repair does not
+// help then, because it only writes rows. A rebuild writes new tables.
 func (r *Report) Damaged() bool {
 	return len(r.Files.Damaged) > 0
 }
 
-// unlessUnchanged returns the report of an interrupted run if the run has repaired a row or found
-// damage, and otherwise nil.
-func (r *Report) unlessUnchanged() *Report {
+// afterError returns the report that Verify and Repair return together with an error: r, with Equal
+// set to false, if a row was repaired or damaged files were found, and otherwise nil.
+func (r *Report) afterError() *Report {
 	if r.Repaired == 0 && !r.Damaged() {
 		return nil
 	}
@@ -71,7 +82,9 @@ func (r *Report) unlessUnchanged() *Report {
 	return r
 }
 
-// String reports the result to people in one line, followed by one line for each listed difference.
+// String describes the result to people. The first line is a summary. One line for each damaged
+// table and one for each listed difference follow, and then the number of the differences that are
+// not listed, if there are any.
 func (r *Report) String() string {
 	var sb strings.Builder
 	switch {
@@ -108,23 +121,32 @@ func (r *Report) String() string {
 	return sb.String()
 }
 
-// Verify compares a live store with a shadow of it, each row at a position that both have. The live
-// store continues to serve and to fold. Differences are not an error; the report lists them.
+// Verify builds a shadow of a live store from the log, and compares the two. It compares each row
+// while both stores are at the same position. It also checks the files of the live store, unless
+// [Options.Partitions] is set. The live store continues to serve and to fold.
+//
+// Differing rows and damaged files are not an error: the report has them. If an error ends Verify
+// after it has found damaged files, Verify returns the report together with the error.
 func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
 	return verifyAndRepair(ctx, live, o, false)
 }
 
-// Repair verifies a live store and repairs the rows that differ. It does not touch equal rows.
-// Readers are not affected; writes wait while some thousand rows are read and written. During the
-// repair the fold may have derived new wrong rows from wrong ones, so Repair verifies again, for up
-// to three rounds. If Repair is interrupted after it has repaired rows, it returns the report
-// together with the error.
+// Repair verifies a live store as Verify does, and then repairs the rows that differ. It does not
+// write rows that are equal. Queries continue to be answered, but the fold of the live store is
+// stopped again and again, each time for at most about two thousand rows. Until such a stop ends,
+// queries do not see the events that came during the stop.
+//
+// Before a wrong row is repaired, the fold may derive another wrong row from it. So Repair compares
+// all rows again after each round of repair. It gives up after three rounds, and the report says
+// how many rows still differ. After a round that had more differences than it can repair, the count
+// of rounds starts again. If an error ends Repair after it has repaired rows or found damaged
+// files, Repair returns the report together with the error.
 func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
 	return verifyAndRepair(ctx, live, o, true)
 }
 
-// maxRounds limits the rounds of one call of Repair. If rows still differ after that, a fold or a
-// machine makes new wrong rows, and more rounds would not help.
+// maxRounds is the value of [Report.Rounds] at which Repair gives up. If rows still differ then,
+// the fold or the machine probably keeps making wrong rows, and more rounds would not help.
 const maxRounds = 3
 
 // verifyAndRepair does what Verify does and, if repair is true, what Repair does.
@@ -151,10 +173,10 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 	for {
 		c, err := compareAll(ctx, live, shadow, &o, r)
 		if err != nil {
-			return r.unlessUnchanged(), fmt.Errorf("verify %s: %w", live.Name(), err)
+			return r.afterError(), fmt.Errorf("verify %s: %w", live.Name(), err)
 		}
 		if r.Rounds == 0 {
-			// The report lists the differences of the first comparison.
+			// Rounds is 0 only at the first comparison.
 			r.Differences = c.Differences
 			r.Partitions = c.Partitions
 			r.Listed = c.Listed
@@ -170,12 +192,13 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 		repaired, err := repairRows(ctx, live, shadow, c.differingKeys)
 		r.Repaired += repaired
 		if err != nil {
-			return r.unlessUnchanged(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
+			return r.afterError(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
 
-		// If there were more differences than the comparison remembers, the next round continues
-		// the work of this one, and the rounds are counted from the first one again. As each such
-		// round repairs rows, the loop ends.
+		// The comparison remembers at most maxKeys differing rows. If it has found that many, other
+		// rows may differ, too, and the next round must repair them. Such a round does not show
+		// that repairs are in vain, so this round counts as the first one, whatever its number is.
+		// The loop ends unless the live store keeps getting maxKeys new wrong rows in each round.
 		r.Rounds++
 		if repaired > 0 && len(c.differingKeys) == maxKeys {
 			r.Rounds = 1
@@ -184,14 +207,16 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 	}
 }
 
-// ErrNotHeld means that [Options.Partitions] has a partition that the live store does not hold.
+// ErrNotHeld means that [Options.Partitions] has a partition that the live store does not hold. The
+// comparison would report all rows of this partition as missing.
 var ErrNotHeld = errors.New("the store does not hold the partition")
 
-// errResized means that the live store was replaced by one of other partitions, with which the
-// shadow cannot be compared.
+// errResized means that during the verification, a store that holds other partitions has replaced
+// the live store. The shadow was built for the earlier partitions, so it cannot be compared.
 var errResized = errors.New("the store holds other partitions than when the verification began: start it again")
 
-// setLivePartitions sets livePartitions and returns [ErrNotHeld] if Partitions has others.
+// setLivePartitions sets livePartitions to the partitions that the live store holds. It returns
+// [ErrNotHeld] if Partitions has a partition that is not among them.
 func (o *Options) setLivePartitions(live Store) error {
 	v, err := live.View()
 	if err != nil {
@@ -210,8 +235,10 @@ func (o *Options) setLivePartitions(live Store) error {
 	return missing.Each(func(partition uint8) error { return fmt.Errorf("%w: %d", ErrNotHeld, partition) })
 }
 
-// checkFiles reads the files of the live store, unless only some partitions are compared: every
-// table has rows of all partitions.
+// checkFiles checks the files of the live store and puts the result into the report. If Partitions
+// is set, it checks nothing, because [store.Store.CheckFiles] always reads all tables. If the check
+// fails, the report says why, and the comparison can still be made. checkFiles returns an error
+// only if ctx has ended; the report then lacks the damage that was found.
 func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	if o.Partitions != nil {
 		r.FilesSkipped = "only some partitions were compared"
@@ -232,12 +259,12 @@ func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	return nil
 }
 
-// compareAll compares all rows. A view is held for [Options.Hold] at most, so the rows may be
-// compared at several positions, each row at one of them. If a row goes wrong after it was
-// compared, the next verification finds that.
+// compareAll compares all rows that Partitions selects. A view is held for about [Options.Hold] at
+// most, so the rows may be compared at several positions, and each row at one of them. compareAll
+// does not notice if a row goes wrong after it was compared; the next comparison does.
 func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (*Comparison, error) {
 	c := &Comparison{Partitions: map[int]uint64{}}
-	var key []byte // nil begins with the first row
+	var key []byte // nil means the first row
 	for {
 		next, err := compareAtOnePosition(ctx, live, shadow, o, r, c, key)
 		if err != nil || next == nil {
@@ -247,9 +274,10 @@ func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *
 	}
 }
 
-// compareAtOnePosition takes a view of the live store, folds the shadow to its position, and
-// compares the rows from key on. It returns the key at which the comparison must continue at a
-// later position; nil means that all rows were compared.
+// compareAtOnePosition takes a view of the live store, folds the shadow to the position of the
+// view, and compares the rows from key on. It adds the result to c. If it had to stop early, it
+// returns the key from which the comparison must continue with a new view; nil means that all rows
+// were compared.
 func compareAtOnePosition(
 	ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte,
 ) (next []byte, err error) {
@@ -268,7 +296,8 @@ func compareAtOnePosition(
 
 	r.At = v.Cursor().Seq
 	o.storeClosing = v.Down()
-	// Fold at full speed, because the view of the live store is open meanwhile.
+	// Fold at full speed, because the view is open meanwhile, and keeps files and memory of the
+	// live store in use.
 	if err := shadow.FoldTo(ctx, r.At, replay.Pace{}); err != nil {
 		return nil, err
 	}
@@ -278,18 +307,20 @@ func compareAtOnePosition(
 	}
 	defer func() { err = errors.Join(err, shadowView.Close()) }()
 
+	// The shadow may have more rows by now than when it was built, so the total is an estimate.
 	o.Progress.StartPhase(replay.Comparing, "rows", max(c.Rows, uint64(shadow.builtRows)))
 	o.Progress.SetDone(c.Rows)
 	return c.compareFrom(ctx, v, shadowView, o, key)
 }
 
-// maxLag is how many envelopes the shadow may be behind the live store when a view is taken or the
-// live fold is stopped. It then folds these at full speed.
+// maxLag is how many sequences the shadow may be behind the live store just before a view is taken
+// or the live fold is stopped. The shadow then folds these at full speed, which must not take long.
 const maxLag = 512
 
-// catchUpShadow folds the shadow until it is at most maxLag behind the live store, which continues
-// to fold. It works at the pace at first, and at twice the speed after each time that the live
-// store has moved on too far, so that it arrives in the end.
+// catchUpShadow folds the shadow until it is at most maxLag behind the live store. The first fold
+// builds the shadow. The live store continues to fold meanwhile, so it may be too far ahead again
+// when the shadow arrives. Each time that happens, catchUpShadow doubles the share of the pace, up
+// to full speed, because at the pace of o the shadow might never catch up.
 func catchUpShadow(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
 	pace := o.Pace
 	for {
