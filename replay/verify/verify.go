@@ -88,6 +88,8 @@ func (r *Report) afterError() *Report {
 func (r *Report) String() string {
 	var sb strings.Builder
 	switch {
+	case r.Differences == 0 && !r.Equal:
+		fmt.Fprintf(&sb, "the comparison of %s with the log was not finished", r.Projection)
 	case r.Differences == 0:
 		fmt.Fprintf(&sb, "%s is equal to the log at %d: %d rows", r.Projection, r.At, r.Rows)
 	case r.Equal:
@@ -100,15 +102,20 @@ func (r *Report) String() string {
 		}
 	}
 
+	if r.FilesSkipped != "" {
+		whichFiles := "were not read"
+		if r.Files.Tables > 0 {
+			whichFiles = "were not all read"
+		}
+		fmt.Fprintf(&sb, "; its files on disk %s: %s", whichFiles, r.FilesSkipped)
+	}
 	switch {
-	case r.FilesSkipped != "":
-		fmt.Fprintf(&sb, "; its files on disk were not read: %s", r.FilesSkipped)
 	case r.Damaged():
 		fmt.Fprintf(&sb, "; of %d tables on disk %d are damaged", r.Files.Tables, len(r.Files.Damaged))
 		for _, d := range r.Files.Damaged {
 			fmt.Fprintf(&sb, "\ndamaged: %s", d)
 		}
-	default:
+	case r.FilesSkipped == "":
 		fmt.Fprintf(&sb, "; its %d tables on disk, %s, were read and are whole", r.Files.Tables, events.FormatSize(r.Files.Bytes))
 	}
 
