@@ -438,6 +438,12 @@ func (b *Builder) foldOnDisk(partition uint8, reported *uint64, t *tableWriter, 
 	parts.Add(partition)
 	p := b.options.New()
 	dir := b.newFilePath("fold")
+	// A process that was killed may have left this directory (see newFilePath). The fold would take
+	// the rows there for its own.
+	if err := b.options.FS.RemoveAll(dir); err != nil {
+		return err
+	}
+
 	var m store.MemoryFold
 	if err := m.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
 		return err

@@ -64,7 +64,7 @@ const (
 func (c *Counters) addCandidate(item *itemRow) error {
 	owner, itemID := c.ev.User, c.ev.Item
 	prefix := namedItemsPrefix(nil, owner, itemPartition(itemID))
-	// One key more than the limit reports whether an earlier pin has already exceeded it.
+	// Read one key more than the limit, to see whether an earlier pin has already exceeded it.
 	earlierPins, err := c.readKeys(prefix, projections.PrefixEnd(prefix), c.maxPinsByName+1)
 	if err != nil {
 		return err
