@@ -16,13 +16,12 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the
-// scheduler tries again.
-var errRebuildPending = fmt.Errorf(
-	"%w: a user was erased, and the stores must be rebuilt before a snapshot of them is taken", snapshot.ErrBusy)
+// errRebuildPending is the error of [Part.ErasureState] between an erasure and the rebuild of the
+// stores.
+var errRebuildPending = fmt.Errorf("%w, because a user was erased", snapshot.ErrRebuildPending)
 
-// ErasureState returns what the manifest of a snapshot that is taken now must say. It fails while
-// the stores must be rebuilt. It also fails if the log does not answer, because a process without a
+// ErasureState returns what the manifest of a snapshot that is taken now must say. It fails with
+// [snapshot.ErrRebuildPending] while the stores must be rebuilt. It also fails if the log does not answer, because a process without a
 // connection does not learn of erasures.
 func (p *Part) ErasureState(ctx context.Context) (*snapshot.ErasureState, error) {
 	// Head updates the epoch of the log.

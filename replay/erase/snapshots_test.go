@@ -287,8 +287,8 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	s.o.Nodes.Clean = func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
 		if !isChecked {
 			isChecked = true
-			if _, err := b.ErasureState(ctx); !errors.Is(err, snapshot.ErrBusy) || !strings.Contains(err.Error(), "a user was erased") {
-				t.Errorf("while the stores of the node are old, ErasureState returned %v, expected ErrBusy with the reason", err)
+			if _, err := b.ErasureState(ctx); !errors.Is(err, snapshot.ErrRebuildPending) || !strings.Contains(err.Error(), "a user was erased") {
+				t.Errorf("while the stores of the node are old, ErasureState returned %v, expected ErrRebuildPending with the reason", err)
 			}
 		}
 

@@ -37,6 +37,9 @@ var (
 	ErrBuiltDifferently = errors.New("snapshot: built differently")
 	// ErrBusy means that another snapshot is being taken or removed. A later attempt may succeed.
 	ErrBusy = errors.New("snapshot: another one is at work")
+	// ErrRebuildPending means that the stores must be rebuilt before a snapshot of them is taken. A
+	// later attempt may succeed.
+	ErrRebuildPending = errors.New("snapshot: the stores must be rebuilt first")
 	// ErrName means that a text is not a valid name for a snapshot.
 	ErrName = errors.New("snapshot: a name has at most 128 of the characters a-z, 0-9, \".\" \"_\" and \"-\", " +
 		"a letter or digit first")

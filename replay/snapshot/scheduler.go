@@ -44,9 +44,9 @@ type Options struct {
 	// nil; then the log is not checked.
 	CheckLog func(ctx context.Context) error
 	// ErasureState returns what the manifests say about erasures of users (see [Manifest].Erased).
-	// The scheduler calls it before it copies the stores. If it fails, no snapshot is taken. If its
-	// error wraps [ErrBusy], the scheduler tries again later. A process that is not a node of a
-	// cluster has no such function, and leaves the field nil.
+	// The scheduler calls it before it copies the stores. If it fails, no snapshot is taken. After
+	// [ErrRebuildPending], Run tries again soon. A process that is not a node of a cluster has no
+	// such function, and leaves the field nil.
 	ErasureState func(ctx context.Context) (*ErasureState, error)
 	// Pace limits how fast files are read for their checksums and for the upload. The zero value
 	// does not limit.
@@ -151,7 +151,8 @@ func (r Report) String() string {
 //
 // While an attempt returns [ErrBusy], Take repeats it (see [RetryWhileBusy]), until ctx ends. So it
 // waits while another snapshot is taken or removed, by this process or by another one that uses the
-// same bucket. It also waits while Options.ErasureState returns [ErrBusy].
+// same bucket. After [ErrRebuildPending], Take does not try again: the rebuild cannot begin before
+// the operation that calls Take has ended.
 func (s *Scheduler) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = s.takeOnce(ctx, name, of, p, false)
@@ -172,9 +173,9 @@ func (s *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, 
 }
 
 // takeOnce makes one attempt to take a snapshot. It returns [ErrBusy] if this process is taking a
-// snapshot or removing copies, if another claim in the bucket has not expired, or if
-// Options.ErasureState returns it. If scheduled is true, takeOnce prunes the bucket after the
-// snapshot. If the pruning fails, takeOnce returns an error although the snapshot was taken.
+// snapshot or removing copies, or if another claim in the bucket has not expired. If scheduled is
+// true, takeOnce prunes the bucket after the snapshot. If the pruning fails, takeOnce returns an
+// error although the snapshot was taken.
 func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
 	if !s.takeMu.TryLock() {
 		return r, fmt.Errorf("%w in this process", ErrBusy)
@@ -281,9 +282,15 @@ func (s *Scheduler) selectStores(of []string) ([]Store, error) {
 	return selected, nil
 }
 
+// mustWait reports whether an attempt to take a snapshot returned an error that says only that it was
+// too early.
+func mustWait(err error) bool {
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrRebuildPending)
+}
+
 // recordOutcome updates the stats after an attempt to take a snapshot that began at startTime. An
-// attempt that returned [ErrBusy], or during which ctx ended, does not count as failed and leaves
-// the last error as it is. The uploaded bytes in r count in every case.
+// attempt that was too early, or during which ctx ended, does not count as failed and leaves the
+// last error as it is. The uploaded bytes in r count in every case.
 func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +303,7 @@ func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.
 		s.stats.Took = r.Duration
 		s.stats.Bytes = all
 		s.stats.Error = nil
-	case ctx.Err() == nil && !errors.Is(err, ErrBusy):
+	case ctx.Err() == nil && !mustWait(err):
 		s.stats.Failed++
 		s.stats.Error = err
 	}
@@ -305,8 +312,8 @@ func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.
 // Run takes snapshots of all stores on the schedule. It runs until ctx ends, and then returns nil.
 // A snapshot is due when the latest scheduled snapshot in the bucket is older than Options.Every,
 // whichever process has taken it and whichever projections it has. If a snapshot fails, Run logs
-// the error and tries again after Options.Every. If an attempt returns [ErrBusy], Run tries again
-// after claimRetryDelay.
+// the error and tries again after Options.Every. After [ErrBusy] or [ErrRebuildPending], Run tries
+// again after claimRetryDelay.
 func (s *Scheduler) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -340,9 +347,8 @@ func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 
 	startTime := time.Now()
 	r, err := s.takeOnce(ctx, "", nil, nil, true)
-	if errors.Is(err, ErrBusy) {
-		// Another process may be taking the snapshot that is due. If so, the next call finds it. An
-		// error of Options.ErasureState may be ErrBusy, too.
+	if mustWait(err) {
+		// Another process may be taking the snapshot that is due. If so, the next call finds it.
 		return claimRetryDelay
 	}
 	if err != nil {
