@@ -93,7 +93,6 @@ func beginTestEpoch(t *testing.T, l *Log, archive *memoryArchive) error {
 // configuration, so that the process sends it again. The second attempt must keep what another
 // process has written meanwhile.
 func TestRepeatedUpdateKeepsChangesOfOthers(t *testing.T) {
-	t.Parallel()
 	t.Run("accepted hole and new epoch", func(t *testing.T) {
 		checkLeaks(t)
 		ns := startTestServer(t, server.Options{})

@@ -479,7 +479,6 @@ func copyDirectory(t testing.TB, to, from string) {
 // TestReaderFailsWhenLogIsReplaced stops a server and starts it with another log. Readers fail with
 // an error that says so, and do not wait for the old log.
 func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
-	t.Parallel()
 	quiet := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
 		extra int  // envelopes that are appended to the older copy before the server starts with it
@@ -635,7 +634,6 @@ func TestErrorOfOldPositionDoesNotReachNewSubscriber(t *testing.T) {
 // TestManySubscribersEachReadTheWholeLog has subscribers that come, go, lag and overtake each other.
 // Each gets every envelope after its cursor, in order.
 func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
-	t.Parallel()
 	checkLeaks(t)
 	envelopes := 1500
 	if testing.Short() {

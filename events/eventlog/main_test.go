@@ -40,7 +40,8 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// checkLeaks makes the test fail if it leaves goroutines behind.
+// checkLeaks makes the test fail if it leaves goroutines behind. The test must not be parallel,
+// because goroutines of others count, too.
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()

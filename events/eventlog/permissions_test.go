@@ -45,7 +45,6 @@ func checkForbidden(t *testing.T, what string, err error, subject string) {
 // TestForbiddenRequestNamesItsSubject checks that a request without permission fails at once with an
 // error that names the subject, although the server does not answer it.
 func TestForbiddenRequestNamesItsSubject(t *testing.T) {
-	t.Parallel()
 	checkLeaks(t)
 	t.Run("open", func(t *testing.T) {
 		for name, test := range map[string]struct {

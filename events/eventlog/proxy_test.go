@@ -130,7 +130,6 @@ func (p *proxy) cutAll() {
 // its acknowledgement arrives, and sometimes before the append. The retries store every event
 // exactly once.
 func TestRetryNeitherLosesNorDoubles(t *testing.T) {
-	t.Parallel()
 	checkLeaks(t)
 	cuts := 1000
 	if testing.Short() {
