@@ -69,10 +69,14 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// After a number of writes that succeed, each further write fails as on a full disk. Every
 			// round lets one more write succeed, until Open needs no more.
-			for writes := int64(0); openOnFullDisk(t, envs, foldedBefore, writes) != nil; writes++ {
-				if writes == 1000 {
+			writes := int64(0)
+			for openOnFullDisk(t, envs, foldedBefore, writes) != nil {
+				if writes++; writes == 1000 {
 					t.Fatalf("opening fails after %d writes, want it to succeed", writes)
 				}
+			}
+			if writes < 5 {
+				t.Errorf("opening succeeds after %d writes, want at least 5", writes)
 			}
 		})
 	}

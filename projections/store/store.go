@@ -225,7 +225,7 @@ func Open(opts Options) (*Store, error) {
 
 // openOrAbandon opens the database and loads its rows. pebble.Open may flush, and if a flush fails,
 // Pebble retries it forever at full speed while Open waits for it. openOrAbandon then returns the
-// error of the flush and abandons the call, and the lock of the store stays held until the process
+// error of the flush and abandons the call. The lock of the store may then stay held until the process
 // ends.
 func (s *Store) openOrAbandon() error {
 	done := make(chan error, 1) // with room for a result that nobody waits for any more
@@ -233,6 +233,9 @@ func (s *Store) openOrAbandon() error {
 
 	select {
 	case err := <-done:
+		if err == nil && s.isBroken() {
+			err = s.fatalErr
+		}
 		return err
 	case <-s.broken:
 		return s.fatalErr
@@ -244,8 +247,8 @@ func (s *Store) openAndLoad() (err error) {
 		return err
 	}
 	if err = s.load(); err != nil {
-		s.fold.batch.Release() // loading may have left iterators open, and Pebble panics if one is open at Close
-		_ = s.db.Close()       // err is the cause, and more useful than an error of Close
+		s.fold.batch.Release()       // loading may have left iterators open, and Pebble panics if one is open at Close
+		_ = s.callPebble(s.db.Close) // err is the cause, and more useful than an error of Close
 	}
 	return err
 }
