@@ -1,9 +1,9 @@
 package service
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // DamagedLogPrefix begins the names of the directories, below the data directory, to which
@@ -13,15 +13,16 @@ const DamagedLogPrefix = LogDir + "-damaged-"
 // DamagedLogs returns the directories of the damaged logs below a data directory, the oldest first.
 // They stay there until an operator removes them.
 func DamagedLogs(dataDir string) ([]string, error) {
-	// fs.Glob sorts the names. Unlike filepath.Glob, it takes no character of dataDir for a pattern.
-	names, err := fs.Glob(os.DirFS(dataDir), DamagedLogPrefix+"*")
+	entries, err := os.ReadDir(dataDir) // sorted by name
 	if err != nil {
 		return nil, err
 	}
 
-	dirs := make([]string, len(names))
-	for i, name := range names {
-		dirs[i] = filepath.Join(dataDir, name)
+	var dirs []string
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), DamagedLogPrefix) {
+			dirs = append(dirs, filepath.Join(dataDir, entry.Name()))
+		}
 	}
 	return dirs, nil
 }

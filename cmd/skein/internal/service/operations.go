@@ -410,9 +410,9 @@ func (s *Service) prepareComparison(
 		for i, projection := range targets {
 			// An operation that was canceled has not compared this projection, so it must not
 			// succeed, even if all projections before were equal.
-			if err := ctx.Err(); err != nil {
-				if !errors.Is(errs, err) {
-					errs = errors.Join(errs, err)
+			if ctx.Err() != nil {
+				if errs == nil {
+					errs = ctx.Err()
 				}
 				break
 			}
