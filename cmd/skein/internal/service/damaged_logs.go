@@ -1,6 +1,8 @@
 package service
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,10 +13,10 @@ import (
 const DamagedLogPrefix = LogDir + "-damaged-"
 
 // DamagedLogs returns the directories of the damaged logs below a data directory, the oldest first.
-// They stay there until an operator removes them.
+// They stay there until an operator removes them. A data directory that does not exist has none.
 func DamagedLogs(dataDir string) ([]string, error) {
 	entries, err := os.ReadDir(dataDir) // sorted by name
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 
