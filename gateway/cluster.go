@@ -106,7 +106,7 @@ func (s *Server) canAnswerFor(home string) bool {
 	if !s.holds(home) {
 		return false
 	}
-	for _, store := range []*views.Store{s.views.Graph, s.views.Inbox, s.views.Seen, s.views.Counters} {
+	for _, store := range []*views.Store{s.views.Graph, s.views.Inbox, s.views.Seen, s.views.Counters, s.views.Notifications} {
 		if store != nil && store.Rebuilding() {
 			return !s.cluster.IsServed(peers.PartitionOf(home))
 		}
