@@ -174,6 +174,24 @@ func projectionNames() (names []string) {
 	return names
 }
 
+// findStoreFiles returns the files of the live generation of the first store, in a random order, that
+// has files which may be damaged. A store that was just created may have no tables yet. If no store
+// has such files, findStoreFiles returns none, and the errors of the search.
+func (c *faultSoak) findStoreFiles(dataDir, pattern string) (name string, files []string, err error) {
+	names := projectionNames()
+	for _, i := range c.random.Perm(len(names)) {
+		files, findErr := findLiveFiles(filepath.Join(dataDir, "stores", names[i]), pattern)
+		err = errors.Join(err, findErr)
+		// A very first manifest that is damaged everywhere looks like one that a power cut has torn.
+		// Then the store is empty, and folds the log again without reporting anything.
+		files = slices.DeleteFunc(files, func(path string) bool { return filepath.Base(path) == "MANIFEST-000001" })
+		if len(files) > 0 {
+			return names[i], files, nil
+		}
+	}
+	return "", nil, err
+}
+
 // damageStore damages a file of the live generation of a random store while the process does not
 // run. The process must find the damage and rebuild the store by itself. If no read meets the
 // damage, a verification must find it.
@@ -182,20 +200,17 @@ func (c *faultSoak) damageStore(p *soakProcess, dataDir string, api *command.Cli
 		return "", err
 	}
 
-	// Take the first store, in a random order, that has a file. A store that was just created may
-	// have no tables yet.
-	var name string
-	var files []string
-	names := projectionNames()
-	for _, i := range c.random.Perm(len(names)) {
-		name = names[i]
-		files, err = findLiveFiles(filepath.Join(dataDir, "stores", name), pattern)
-		// A very first manifest that is damaged everywhere looks like one that a power cut has torn.
-		// Then the store is empty, and folds the log again without reporting anything.
-		files = slices.DeleteFunc(files, func(path string) bool { return filepath.Base(path) == "MANIFEST-000001" })
-		if err == nil && len(files) > 0 {
-			break
+	// A store whose first process still runs has only its very first manifest, which must not be
+	// damaged. The next start writes another one.
+	name, files, err := c.findStoreFiles(dataDir, pattern)
+	if len(files) == 0 {
+		if err := p.start(); err != nil {
+			return "", err
 		}
+		if err := p.stopGracefully(); err != nil {
+			return "", err
+		}
+		name, files, err = c.findStoreFiles(dataDir, pattern)
 	}
 	if len(files) == 0 {
 		return "", errors.Join(fmt.Errorf("files %s of the stores: got none, want at least 1", pattern), err, p.start())
