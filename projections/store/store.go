@@ -242,6 +242,7 @@ func (s *Store) openOrAbandon() error {
 	}
 }
 
+// openAndLoad sets db and loads the rows. If loading fails, it closes db again.
 func (s *Store) openAndLoad() (err error) {
 	if s.db, err = openPebble(s); err != nil {
 		return err

@@ -47,7 +47,7 @@ const (
 	// otherReasons is the reason in the element for further reasons.
 	otherReasons = "other reasons"
 	// excerptBytes is how many bytes of a record an excerpt shows at most. The excerpt itself may be
-	// longer, because it has escapes and "…".
+	// longer, because it may have escapes and "…".
 	excerptBytes = 120
 )
 
@@ -112,8 +112,7 @@ func excerpt(record string) string {
 
 // MaxRejects is how many records an import may reject without failing: a number, or a percentage of
 // all records. The zero value allows none. An import that accepts no record fails even with 100%,
-// because its input probably has another format. All records that can be accepted are imported
-// before the limit is checked.
+// because its input probably has another format.
 type MaxRejects struct {
 	// number is the limit if percent is nil.
 	number uint64

@@ -22,14 +22,13 @@ import (
 // the settings. The followers of such an owner pull: a page merges the owner's outbox with the
 // inbox of the reader.
 //
-// The cache creates an inbox when a page of the reader asks it to learn. Usually the page's view is
-// older than the latest event of anybody by then, and a pin of that event may belong in the inbox.
-// So the first page usually teaches the inbox nothing; from then on the inbox gets all deliveries,
-// and the next first page teaches it the pins before them.
+// LearnInbox creates an inbox when a page reads the pins of a reader who has none. The fold may have
+// told the cache of events, of any user, that the page's view does not show yet, and a pin of such
+// an event may belong in the inbox. The inbox then learns nothing from this page. But from then on it
+// gets all deliveries, so it can learn from the next page that begins with the newest pin.
 
-// FloorAtEnd is the floor of an inbox that lacks no pin, not even the oldest one. FloorAtEnd is
-// greater than every sort key, because the byte after the time is a tag of the encoding of ids and
-// never 0xff.
+// FloorAtEnd is the floor of an inbox that lacks no pin, not even the oldest one. No sort key is as
+// great, because the byte after the time is a tag of the encoding of ids and never 0xff.
 const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
 // generation is a set of inboxes that are dropped together. A pin is in the inboxes of many
@@ -150,7 +149,8 @@ func (c *Cache) SkipDelivery(version uint64) bool {
 }
 
 // DeliverToInbox adds a pin to the inbox of a reader, if there is one. An inbox with a floor stores
-// only pins whose sort keys are below it.
+// only pins whose sort keys are below it. Even for a reader without an inbox, DeliverToInbox records
+// that there was an event, so that an inbox which is created later does not learn from older views.
 func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,8 +271,8 @@ func (c *Cache) findAndPromote(reader []byte) *inbox {
 // smaller than every sort key.
 //
 // LearnInbox adds nothing if there is a gap between the floor and from, if to is not above the
-// floor, if the view is older than minLearnVersion, or if the cache is closed. The view is usually
-// too old for an inbox that LearnInbox has just created (see the head of this file). Such an inbox
+// floor, if the view is older than minLearnVersion, or if the cache is closed. The view can be too
+// old for an inbox that LearnInbox has just created (see the head of this file). Such an inbox
 // stores all deliveries, and can learn from a later call with a nil from.
 func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys [][]byte, to []byte) {
 	c.mu.Lock()
