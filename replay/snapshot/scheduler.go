@@ -282,9 +282,9 @@ func (s *Scheduler) selectStores(of []string) ([]Store, error) {
 	return selected, nil
 }
 
-// mustWait reports whether an attempt to take a snapshot returned an error that says only that it was
-// too early.
-func mustWait(err error) bool {
+// isTooEarly reports whether an attempt to take a snapshot failed only because it was too early: a
+// later attempt may succeed without any repair.
+func isTooEarly(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrRebuildPending)
 }
 
@@ -303,7 +303,7 @@ func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.
 		s.stats.Took = r.Duration
 		s.stats.Bytes = all
 		s.stats.Error = nil
-	case ctx.Err() == nil && !mustWait(err):
+	case ctx.Err() == nil && !isTooEarly(err):
 		s.stats.Failed++
 		s.stats.Error = err
 	}
@@ -347,7 +347,7 @@ func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 
 	startTime := time.Now()
 	r, err := s.takeOnce(ctx, "", nil, nil, true)
-	if mustWait(err) {
+	if isTooEarly(err) {
 		// Another process may be taking the snapshot that is due. If so, the next call finds it.
 		return claimRetryDelay
 	}

@@ -43,12 +43,11 @@ func (r *Report) WriteComparison(w io.Writer) error {
 // the ratios of all rounds are below 1, or all are above 1. Where the target is a limit that the
 // ratio must not exceed (AtMost), lower ratios are better; otherwise higher ones are.
 func (c *Comparison) verdict() string {
-	const better, worse = "better", "worse"
 	switch {
 	case c.Max < 1 && c.AtMost, c.Min > 1 && !c.AtMost:
-		return better
+		return "better"
 	case c.Max < 1, c.Min > 1:
-		return worse
+		return "worse"
 	default:
 		return ""
 	}
