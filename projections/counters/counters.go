@@ -91,7 +91,8 @@ func (*Counters) Name() string { return "counters" }
 //	7  a live re-pin on a deleted board counts
 //	8  likes are reactions of a kind, and items have lists of who reacted
 //	9  the row of an item has its score, and earlier scores are numbered
-func (*Counters) Version() uint32 { return 9 }
+//	10 of several moves of a pin in a row, the first and the last are kept
+func (*Counters) Version() uint32 { return 10 }
 
 // Settings returns the settings as they are part of the fingerprint.
 func (c *Counters) Settings() map[string]string {

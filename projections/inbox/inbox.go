@@ -103,7 +103,8 @@ func (*Inbox) Name() string { return "inbox" }
 //   - 10: The rows of the graph are those of its version 4.
 //   - 11: The rows of the graph are those of its version 5. A re-pin keeps which pin it repeats, and a reader has hidden items.
 //   - 12: A pin keeps its last edit.
-func (*Inbox) Version() uint32 { return 12 }
+//   - 13: Of several moves of a pin in a row, the first and the last are kept.
+func (*Inbox) Version() uint32 { return 13 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }

@@ -248,10 +248,10 @@ func (r *Row) Add(f Fact) {
 		if last.Board == f.Board {
 			return // the pin is on that board already
 		}
-		// Of several moves in a row, three matter: the first says when the pin left the board of
-		// its history, the second tells it if the first was a move to that very board, and the last
-		// says where the pin is.
-		if isMove(2) && isMove(3) {
+		// Of several moves in a row, two matter. The last one says where the pin is. The first one
+		// says from when on live facts alone tell its board, whatever its history (see
+		// AddBoardDeletion).
+		if isMove(2) {
 			*last = f
 			return
 		}
@@ -261,9 +261,17 @@ func (r *Row) Add(f Fact) {
 
 // AddBoardDeletion adds the deletion of a board at a time when it was not known that the pin was on
 // the board. It puts the fact in its place by time.
+//
+// From its first move on, live facts tell the board of a pin, and the deletion of that board was
+// added when it was folded. So AddBoardDeletion leaves out a deletion that comes after a move. If it
+// added one there, the deletion might end a pin that was on another board at the time, because
+// [Row.Add] has dropped the moves between the first and the last one.
 func (r *Row) AddBoardDeletion(at events.Micros, board string) {
 	i := 0 // the index of the first fact that is not older
 	for i < len(r.Live) && r.Live[i].At < at {
+		if r.Live[i].Kind == FactMoved {
+			return
+		}
 		i++
 	}
 	// The times of live facts are unique, so a fact of this time is the same deletion. It was added
