@@ -195,9 +195,11 @@ func (l *Log) pauseForWork(ctx context.Context) (context.Context, context.Cancel
 	if err != nil {
 		cancel()
 		// The answer may be all that was lost. Without this, publishers would wait until the
-		// deadline.
+		// deadline. The request may also arrive later. Publishers of this process then resume the
+		// stream (unpauseAbandoned), and those of other processes wait until the deadline.
 		resumeCtx, cancelResume := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancelResume()
+		l.failedPause = pause
 		return nil, nil, pause, errors.Join(err, l.unpauseStream(resumeCtx, pause))
 	}
 	return workCtx, cancel, pause, nil
@@ -381,13 +383,16 @@ func (l *Log) deleteConsumers(ctx context.Context) error {
 // the stream after that. It returns info itself if the stream is not paused.
 //
 // In an external log, the process that paused the stream may still be running. Until the deadline
-// of the pause, unpauseAbandoned returns [events.ErrLogUnavailable].
+// of the pause, unpauseAbandoned returns [events.ErrLogUnavailable], unless this process has
+// already undone the pause, and the request for it has only arrived now (failedPause). The caller
+// holds reconfigureMu, or is opening the log.
 func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
 	if !isPaused(&info.Config) {
 		return info, nil
 	}
-	deadline, err := strconv.ParseInt(info.Config.Metadata[metaPaused], 10, 64)
-	if err == nil && l.server == nil && time.Now().UnixMicro() < deadline {
+	pause := streamPause(info.Config.Metadata[metaPaused])
+	deadline, err := strconv.ParseInt(string(pause), 10, 64)
+	if err == nil && l.server == nil && pause != l.failedPause && time.Now().UnixMicro() < deadline {
 		return nil, errEpochBeingBegun
 	}
 
@@ -400,7 +405,6 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 	}
 	// If the crash came after the new epoch was written, old consumers may remain. As in NextEpoch,
 	// they go first.
-	pause := streamPause(info.Config.Metadata[metaPaused])
 	err = errors.Join(l.updateMeta(meta), l.deleteConsumers(ctx), l.unpauseStream(ctx, pause))
 	if errors.Is(err, events.ErrForbidden) { // another user may resume it, and the process that began the epoch may return
 		return nil, fmt.Errorf("%w: a new epoch was being begun and that was interrupted; this user cannot resume the log: %s",

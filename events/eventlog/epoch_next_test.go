@@ -210,6 +210,39 @@ func TestPauseWithoutAnswerIsUndone(t *testing.T) {
 	}
 }
 
+// TestLatePauseIsUndone lets the request that pauses the log arrive only after the process has
+// given up the pause and undone it. The process must not wait for the end of the pause before it
+// resumes the log.
+func TestLatePauseIsUndone(t *testing.T) {
+	url := startTestServer(t, server.Options{}).ClientURL()
+	l := mustOpenLog(t, Config{URL: url})
+	other := mustOpenLog(t, Config{URL: url})
+	canceled, cancel := context.WithCancel(testContext(t))
+	cancel()
+	_, _, pause, err := l.pauseForWork(canceled)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("pauseForWork: got error %v, want %v", err, context.Canceled)
+	}
+
+	// Another connection sends the request.
+	deadline, err := strconv.ParseInt(string(pause), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := other.pauseStream(testContext(t), time.UnixMicro(deadline))
+	if err != nil || late != pause {
+		t.Fatalf("late pause: got %q and error %v, want %q", late, err, pause)
+	}
+	l.tryUnpauseAbandoned(testContext(t))
+	info, err := other.fetchStreamInfo(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if isPaused(&info.Config) {
+		t.Errorf("subjects of the stream after a late pause: got %v, want %s", info.Config.Subjects, Subject)
+	}
+}
+
 // TestNextEpochKeepsTimeForPurge checks that sealing must end so early that the messages of the old
 // epoch can be purged before another process may resume the log.
 func TestNextEpochKeepsTimeForPurge(t *testing.T) {

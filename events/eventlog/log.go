@@ -125,6 +125,9 @@ type Log struct {
 	// accepts a hole or resumes a paused stream. Nobody waits for it: if it is held, a second
 	// change fails or is skipped.
 	reconfigureMu sync.Mutex
+	// failedPause is the last pause that this process could not make, and has undone. It is empty
+	// if there is none. reconfigureMu guards it.
+	failedPause streamPause
 
 	// mu guards closed and closers.
 	mu     sync.Mutex
