@@ -22,7 +22,8 @@ import (
 //  2. It calls [Feed.HiddenItems], which may add AbsenceItemHidden. It does not do so if the pin
 //     does not live, because the item is not known then.
 //  3. It looks for AbsenceNotRanked and AbsenceItemShown, which depend on the other pins of the
-//     feed. It does so only if the first two steps have found no reason.
+//     feed. It does so only if the first two steps have found no reason. For a pin of another node,
+//     it may find AbsenceNotLiving.
 //
 // Pages use the same code for the first step, and ask the same function in the second, so an
 // explanation and a page cannot disagree about a pin.

@@ -66,8 +66,9 @@ type Explanation struct {
 // add what it has merged from outboxes to the reader's inbox in memory.
 //
 // In the order Newest, Explain returns an error that wraps [projections.ErrCorrupt] if the reader
-// may see the pin but the feed lacks it. In the order Trending, Explain does not notice this, and
-// reports AbsenceNotRanked.
+// may see the pin but the feed lacks it. If the rows of the owner are on another node, Explain
+// reports AbsenceNotLiving instead, because the pin may have been created or deleted between the
+// positions at which nodes have answered. In the order Trending, Explain reports AbsenceNotRanked.
 //
 // [Feed.HiddenItems] must give the same answers throughout the call, because Explain first asks
 // about the item of the pin, and then asks about the items of the feed, among which that item is
@@ -139,8 +140,8 @@ const explainBatch = 512
 
 // explainNewest finds the place of a pin in the order Newest. It counts the entries of the feed
 // from the top down to the pin. The caller has checked that the reader may see the pin and that
-// [Feed.HiddenItems] does not hide its item. So the only reason for absence that explainNewest can
-// find is AbsenceItemShown.
+// [Feed.HiddenItems] does not hide its item. So the only reasons for absence that explainNewest can
+// find are AbsenceItemShown and, for a pin of another node, AbsenceNotLiving.
 func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Explanation, err error) {
 	it, err := q.newFeedIterator(ctx, f, nil) // nil: from the top
 	if err != nil {
@@ -184,6 +185,13 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 	if f.OnePerItem && shownItems[pin.Item] {
 		return Explanation{Pin: pin, Absence: AbsenceItemShown}, nil
 	}
+	if q.isRemote(pin.Owner) {
+		// The answers of other nodes about the pin and about the outbox may be of different
+		// positions, which may also be later than that of q.state. The pin did not live at one of
+		// these positions.
+		return Explanation{Absence: AbsenceNotLiving}, nil
+	}
+
 	// There is no reason for the absence of the pin, so take the absence for corruption. For
 	// example, the outbox of the owner or the board lacks the row of the pin, or the reader's inbox
 	// lacks the sort key of the pin.

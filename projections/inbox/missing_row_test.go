@@ -54,3 +54,74 @@ func TestExplainFindsMissingOutboxRow(t *testing.T) {
 		})
 	}
 }
+
+// otherNode answers for one owner, whose rows the state is said to lack. It answers about pins and
+// outboxes from two views, which may be of different positions.
+type otherNode struct {
+	RemoteLookup
+	t              *testing.T
+	owner          string
+	pins, outboxes *Queries
+}
+
+func (o *otherNode) Holds(home string) bool { return home != o.owner }
+func (*otherNode) Unresolved() bool         { return false }
+func (*otherNode) Full() bool               { return false }
+
+func (o *otherNode) Pin(owner, id string) (*Pin, bool) {
+	pin, lives, err := o.pins.Pin(owner, id)
+	if err != nil {
+		o.t.Error(err)
+	}
+	if !lives {
+		return nil, true
+	}
+	return &pin, true
+}
+
+func (o *otherNode) Outbox(owner string, board *string, from []byte, n int) ([]Pin, []byte, bool) {
+	pins, next, err := o.outboxes.Outbox(o.t.Context(), owner, board, from, n)
+	if err != nil {
+		o.t.Error(err)
+	}
+	return pins, next, true
+}
+
+// TestExplainAcceptsPositionsOfOtherNodes lets another node answer at other positions than that of
+// the state. A pin that lives at only some of these positions is no corruption.
+func TestExplainAcceptsPositionsOfOtherNodes(t *testing.T) {
+	w := newCachedStore(t, 39)
+	owner := cacheOwner(0)
+	created := events.Event{Kind: events.PinCreated, User: owner, Pin: "p", Item: "i"}
+	empty := w.view(t)
+	defer empty.Close()
+	w.fold(t, created)
+	living := w.view(t)
+	defer living.Close()
+	w.fold(t, events.Event{Kind: events.PinDeleted, User: owner, Pin: "p"})
+	deleted := w.view(t)
+	defer deleted.Close()
+
+	for _, c := range []struct {
+		name                  string
+		state, pins, outboxes *projections.View
+		wantAbsence           AbsenceReasons
+	}{
+		{"one position", living, living, living, 0},
+		{"created after the state", empty, living, living, AbsenceNotLiving},
+		{"deleted before the answer about the outbox", living, living, deleted, AbsenceNotLiving},
+		{"deleted before the answer about the pin", living, deleted, living, AbsenceNotLiving},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			other := &otherNode{t: t, owner: owner, pins: Query(c.pins), outboxes: Query(c.outboxes)}
+			q := Query(c.state).WithRemote(other)
+			got, err := q.Explain(t.Context(), Feed{Reader: "ann"}, owner, "p")
+			if err != nil || got.Absence != c.wantAbsence {
+				t.Errorf("got the reasons %b and error %v, want %b", got.Absence, err, c.wantAbsence)
+			}
+			if isInFeed := c.wantAbsence == 0; (got.Pin != nil) != isInFeed {
+				t.Errorf("pin: got %+v, want one: %v", got.Pin, isInFeed)
+			}
+		})
+	}
+}
