@@ -23,7 +23,8 @@ import (
 //  2. The server does the same for up to half a second more, until no connection is open. If Run
 //     closed a connection while its client sends a call, the client could not know whether the call
 //     was accepted. If an answer closes the connection, the client does know. This does not help
-//     clients that send no call meanwhile, nor those of HTTP/2.
+//     clients of HTTP/1 that send no call meanwhile. A connection of HTTP/2 ends in step 4 with a
+//     GOAWAY frame, which names the last call that was accepted.
 //  3. All streams end with "unavailable".
 //  4. The listener and all idle connections close. All other calls under way are answered, and then
 //     their connections close, too. A connection on which nothing has come yet has five seconds to

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,10 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/net/http2"
 
+	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/access/accesstest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -219,6 +223,76 @@ func TestShutdownTimeout(t *testing.T) {
 
 	// The cleanup of the world would fail the test for the error of Run.
 	w.stop = func() error { return nil }
+}
+
+// TestShutdownNamesTheLastCallOfHTTP2 checks that an idle connection of HTTP/2 ends with a GOAWAY
+// frame that names the last call. So a client that sends a call meanwhile knows whether the server
+// has accepted the call.
+func TestShutdownNamesTheLastCallOfHTTP2(t *testing.T) {
+	ca := accesstest.NewAuthority(t)
+	withTLS := func(o *worldOptions) {
+		cert, key := ca.Server(t.TempDir())
+		var err error
+		if o.Certificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key}, nil); err != nil {
+			t.Fatal(err)
+		}
+		o.clientTLS = &tls.Config{RootCAs: ca.Pool, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	}
+	for name, options := range map[string][]func(*worldOptions){"without TLS": nil, "with TLS": {withTLS}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options...)
+			_, addr, _ := strings.Cut(w.url, "://")
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.clientTLS != nil {
+				config := w.clientTLS.Clone()
+				config.ServerName = "127.0.0.1"
+				conn = tls.Client(conn, config)
+			}
+			defer conn.Close()
+
+			if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+				t.Fatal(err)
+			}
+			framer := http2.NewFramer(conn, conn)
+			const stream = 5
+			f := &h2Client{Framer: framer}
+			body := marshal(t, &skeinv1.ListFollowersRequest{UserId: "bob"})
+			if framer.WriteSettings() != nil || !f.call(stream, h2Head(connectv1.GraphServiceListFollowersProcedure), body) {
+				t.Fatal("the server has closed the connection before the call")
+			}
+
+			// nextFrame returns the next frame of a kind that ends something: the call or the
+			// connection.
+			nextFrame := func() http2.Frame {
+				for {
+					frame, err := framer.ReadFrame()
+					if err != nil {
+						t.Fatalf("got the end of the connection: %v", err)
+					}
+					h := frame.Header()
+					if h.Type == http2.FrameGoAway || h.StreamID == stream && h.Flags.Has(http2.FlagDataEndStream) {
+						return frame
+					}
+				}
+			}
+			if got := nextFrame(); got.Header().StreamID != stream {
+				t.Fatalf("got %v, want the end of the answer", got)
+			}
+
+			stopped := make(chan error, 1)
+			go func() { stopped <- w.stop() }()
+			away, ok := nextFrame().(*http2.GoAwayFrame)
+			if !ok || away.ErrCode != http2.ErrCodeNo || away.LastStreamID != stream {
+				t.Errorf("got %v, want a GOAWAY frame without an error that names the stream %d", away, stream)
+			}
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestShutdownEndsStreams checks that the server ends streams, which do not end by themselves, with
