@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -73,12 +72,6 @@ type Server struct {
 // directory is in use. The file has no content. JetStream has no lock of its own, and two NATS
 // servers on one directory would destroy each other's files.
 const lockFile = "LOCK"
-
-// readyTimeout is how long startNATS waits for the NATS server to be ready after the Start method
-// of the NATS server has returned. Start returns only after the recovery of the streams. A server
-// that has started is then ready at once, because it opens no network port. So the whole timeout
-// passes only if the server gave up, for example because JetStream could not start.
-const readyTimeout = time.Minute
 
 // serverOptions returns the options of nats-server. SyncAlways makes the server sync each message
 // before it acknowledges the message. The operator cannot switch SyncAlways off, because
@@ -180,6 +173,7 @@ func (e *Server) startNATS(ctx context.Context) error {
 		return fmt.Errorf("embedded: configure the NATS server: %w", err)
 	}
 	debug := e.opts.Logger.Enabled(ctx, slog.LevelDebug)
+	e.log.fatal.Store(false)
 	ns.SetLoggerV2(e.log, debug, false, false)
 
 	// ns.Start has no context, so it runs in a goroutine. It returns when the streams are
@@ -198,8 +192,11 @@ func (e *Server) startNATS(ctx context.Context) error {
 		return ctx.Err()
 	}
 
+	// A server whose Start has returned accepts connections, because it opens no network port. If
+	// the server gave up, for example because it could not enable JetStream, it has logged a fatal
+	// error before. nats-server 2.15.2 may report JetStream as enabled even then.
 	e.natsServer.Store(ns)
-	if !ns.ReadyForConnections(readyTimeout) || !ns.JetStreamEnabled() {
+	if e.log.fatal.Load() || !ns.JetStreamEnabled() {
 		return fmt.Errorf("embedded: the NATS server on %s did not start: %s", e.dir, e.log.lastErrorText())
 	}
 	return nil
@@ -279,18 +276,21 @@ func (e *Server) Healthy() error {
 	return fmt.Errorf("%w: %s", events.ErrLogUnavailable, health.Error)
 }
 
-// Stuck returns an error if the caller must call [Server.Restart], and otherwise nil. There are two
-// such cases:
+// Stuck returns an error if the caller must call [Server.Restart], and otherwise nil. There are
+// three such cases:
 //
 //   - A write of a stream to the disk has failed. The stream then stores nothing more until a
 //     restart. Stuck returns the error of Healthy.
+//   - The NATS server has disabled JetStream. It does so if a write fails with EACCES. Stuck returns
+//     the error of Healthy.
 //   - The last Restart has failed. Stuck then returns whatever Healthy returns.
 //
 // Stuck returns nil for all other problems that Healthy reports, because such a problem may pass
 // without a restart. For example, while the server creates a stream, Healthy may report that the
 // stream could not be recovered.
 func (e *Server) Stuck() error {
-	if e.restartFailed.Load() {
+	ns := e.natsServer.Load()
+	if e.restartFailed.Load() || ns != nil && !ns.JetStreamEnabled() {
 		return e.Healthy()
 	}
 	// nats-server 2.15.2 reports a failed write only as text. Its text for a stream is
@@ -361,6 +361,8 @@ func (e *Server) stopNATS(ctx context.Context) error {
 // Restart keeps the serverLog.
 type serverLog struct {
 	logger *slog.Logger
+	// fatal is set when the NATS server that startNATS started last has logged a fatal error.
+	fatal atomic.Bool
 
 	// mu guards lastError.
 	mu sync.Mutex
@@ -385,9 +387,12 @@ func (s *serverLog) Warnf(format string, v ...any) { s.logLine(slog.LevelWarn, f
 // Errorf logs an error as a warning, and records it for [serverLog.lastErrorText].
 func (s *serverLog) Errorf(format string, v ...any) { s.recordError(format, v) }
 
-// Fatalf does the same as Errorf. It does not end the process. Instead, startNATS notices that the
-// NATS server did not start, and returns the recorded error.
-func (s *serverLog) Fatalf(format string, v ...any) { s.recordError(format, v) }
+// Fatalf does the same as Errorf, and sets fatal. It does not end the process. Instead, startNATS
+// notices that the NATS server did not start, and returns the recorded error.
+func (s *serverLog) Fatalf(format string, v ...any) {
+	s.recordError(format, v)
+	s.fatal.Store(true)
+}
 
 // recordError records an error and logs it as a warning.
 func (s *serverLog) recordError(format string, v []any) {
@@ -398,13 +403,13 @@ func (s *serverLog) recordError(format string, v []any) {
 }
 
 // lastErrorText returns why the NATS server did not start: the last error that a server has logged,
-// or else a text that says that the server was not ready in time. After a failed Restart, the error
-// may be an older one of the server before the Restart.
+// or else a text that says that JetStream is not enabled. After a failed Restart, the error may be
+// an older one of the server before the Restart.
 func (s *serverLog) lastErrorText() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lastError == "" {
-		return "it was not ready in time"
+		return "JetStream is not enabled"
 	}
 	return s.lastError
 }

@@ -77,6 +77,42 @@ func TestServerSyncsAndOwnsItsDirectory(t *testing.T) {
 	}
 }
 
+// TestStartFailsAtOnceWithoutJetStream checks that Start fails as soon as the NATS server has given
+// up, with the error of that server.
+func TestStartFailsAtOnceWithoutJetStream(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err := Start(t.Context(), Options{Dir: dir, Stream: "test", Logger: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "storage directory is not a directory") {
+		t.Errorf("got error %v, want that of the NATS server", err)
+	}
+	if took := time.Since(began); took >= time.Minute {
+		t.Errorf("time until the error: got %v, want less than a minute", took)
+	}
+}
+
+// TestServerWithoutJetStreamIsStuck disables JetStream as the NATS server does when a write fails
+// with EACCES. A restart must enable JetStream again.
+func TestServerWithoutJetStreamIsStuck(t *testing.T) {
+	s := mustStart(t, "", slog.New(slog.DiscardHandler))
+	if err := s.natsServer.Load().ShutdownJetStream(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stuck(); !errors.Is(err, events.ErrLogUnavailable) {
+		t.Errorf("without JetStream: got error %v, want %v", err, events.ErrLogUnavailable)
+	}
+
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Healthy(), s.Stuck()); err != nil {
+		t.Errorf("after the restart: got error %v, want none", err)
+	}
+}
+
 // TestServerLogMapsLevels checks that warnings and errors of the server become warnings, and that
 // notices become debug lines.
 func TestServerLogMapsLevels(t *testing.T) {
