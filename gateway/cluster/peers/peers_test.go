@@ -191,6 +191,7 @@ type testAnswer struct {
 func TestSlowNodeIsHedged(t *testing.T) {
 	const ms = time.Millisecond
 	errOfCaller := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
+	refusedMemory := &apierror.Failure{Code: connect.CodeResourceExhausted, Cause: errNoMemory}
 
 	// Node a is asked first, and node b 50 ms later (maxHedgeDelay). Without credit for a hedge,
 	// node b is asked after a second (attemptTimeout).
@@ -239,6 +240,12 @@ func TestSlowNodeIsHedged(t *testing.T) {
 			testAnswer{after: 2 * time.Second},
 			testAnswer{err: NotHereError()},
 			1, "a", nil, 2 * time.Second, 1, "b",
+		},
+		{
+			"this process has no memory for the answer of b",
+			testAnswer{after: 60 * ms},
+			testAnswer{err: refusedMemory},
+			1, "a", nil, 60 * ms, 1, "b",
 		},
 		{
 			"no hedge is left",

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -194,7 +195,9 @@ func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (gro
 // askGroup asks the node of a group. If the node fails, askGroup asks other nodes instead. If the
 // node is slow, askGroup asks other nodes in addition (the hedge). The first call continues
 // meanwhile, because the other nodes may not answer either. Whichever of the two ends first with a
-// final result (isFinal) stops the other one. Both have ended when askGroup returns.
+// final result (isFinal) stops the other one. A hedge for whose answers this process has no memory
+// does not stop the first call, whose answer may need no more memory. Both have ended when askGroup
+// returns.
 func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([]func(), error) {
 	// Other groups append to the same slice at the same time, so append must make a copy. Clip
 	// ensures that.
@@ -214,9 +217,9 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	defer endHedgeWait()
 
 	// The hedge runs in the goroutine of a timer, so that the many calls that are answered in time
-	// start no goroutine. Once the timer has fired, only that goroutine may access the next three
+	// start no goroutine. Once the timer has fired, only that goroutine may access the next four
 	// variables until it has closed hedgeEnded.
-	var hasHedged bool
+	var hasHedged, isHedgeAnswered bool
 	var hedgeKeeps []func()
 	var hedgeErr error
 	hedgeEnded := make(chan struct{})
@@ -232,7 +235,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 			return
 		}
 		hedgeKeeps, hedgeErr = s.collectAnswers(hedgeCtx, g.indexes, tried, nil)
-		if isFinal(hedgeErr) {
+		isHedgeAnswered = isFinal(hedgeErr) && !errors.Is(hedgeErr, errNoMemory)
+		if isHedgeAnswered {
 			stopFirst()
 		}
 	})
@@ -249,7 +253,7 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	}
 
 	switch {
-	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && wasStopped && time.Since(start) < limit:
+	case isHedgeAnswered && !isFinal(err) && wasStopped && time.Since(start) < limit:
 		// The hedge has stopped the first call, so the error of that call says nothing about the
 		// node. If the node has used up its time, recordResult suspects it instead (next case).
 		s.recordOvertaken(g.node.Name, s.procedure)
