@@ -59,10 +59,10 @@ func (q *Queries) Candidates(
 const maxCandidates = 1000
 
 // gatherSortKeys returns the first n sort keys of a list after one, from the candidates of this
-// state and of remote ones.
+// state and of remote ones. ok is false if that took more than maxRows rows; 0 means no limit.
 func (q *Queries) gatherSortKeys(
-	ctx context.Context, s Scope, at session, after []byte, n int,
-) (sortKeys [][]byte, err error) {
+	ctx context.Context, s Scope, at session, after []byte, n, maxRows int,
+) (sortKeys [][]byte, ok bool, err error) {
 	// The walk is used only for isShown.
 	walk := &trendingWalk{q: q}
 	if s.Owner != "" {
@@ -78,28 +78,31 @@ func (q *Queries) gatherSortKeys(
 	for {
 		local, err := q.Candidates(ctx, s.Owner, at.seq, after, batchSize)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		parts, known := q.remote.Candidates(s.Owner, at.seq, after, batchSize)
 		if !known {
-			return nil, nil // the query runs again once they are known; without them the order would be wrong
+			return nil, true, nil // the query runs again once they are known; without them the order would be wrong
 		}
 
 		merged, last := mergeCandidates(append(parts, local))
 		for _, sortKey := range merged {
 			shown, err := walk.isShown(ctx, s, sortKey)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			if shown {
 				sortKeys = append(sortKeys, sortKey)
 			}
 			if len(sortKeys) == n {
-				return sortKeys, nil
+				return sortKeys, true, nil
 			}
 		}
 		if last == nil {
-			return sortKeys, nil
+			return sortKeys, true, nil
+		}
+		if maxRows > 0 && q.rowsRead > maxRows {
+			return nil, false, nil
 		}
 
 		// Most candidates may not be shown, so each round asks for more of them.

@@ -2,6 +2,8 @@ package counters
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -178,6 +180,103 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 			}, whole, queriesAt(b.Owner))
 		}
 	})
+}
+
+// countedStates counts the candidates that the query has asked for. It knows a score only once the
+// score was fetched.
+type countedStates struct {
+	*otherStates
+	asked            int
+	pending, fetched map[string]bool
+}
+
+func (o *countedStates) Unresolved() bool { return len(o.pending) > 0 }
+func (o *countedStates) Full() bool       { return len(o.pending) > 1 }
+
+func (o *countedStates) Candidates(owner string, seq uint64, after []byte, n int) ([]CandidatePart, bool) {
+	o.asked += n
+	return o.otherStates.Candidates(owner, seq, after, n)
+}
+
+func (o *countedStates) Score(item string, seq uint64) (score int64, scored, known bool) {
+	if !o.fetched[item] {
+		o.pending[item] = true
+		return 0, false, false
+	}
+	return o.otherStates.Score(item, seq)
+}
+
+// page reads a page, and runs the query again until all scores are fetched.
+func (o *countedStates) page(q *Queries, after PageCursor, n int) ([]TrendingItem, PageCursor) {
+	for {
+		o.asked = 0
+		page, next, err := q.Trending(context.Background(), Scope{Owner: "ann"}, after, n)
+		if !o.Unresolved() {
+			o.check(err)
+			return page, next
+		}
+		// A fetch has the scores of up to maxComputedPins items, or else is full.
+		if limit := int(q.maxComputedPins) + 1; len(o.pending) > limit {
+			o.t.Fatalf("got %d questions for one fetch, want at most %d", len(o.pending), limit)
+		}
+		maps.Copy(o.fetched, o.pending)
+		clear(o.pending)
+	}
+}
+
+// TestGatheredPageOfEndedPinsIsComputed checks that a page of an owner with many ended pins is
+// computed from the few living pins, and does not read all candidates.
+func TestGatheredPageOfEndedPinsIsComputed(t *testing.T) {
+	const living, ended, size = 20, 1000, 5
+	var history []events.Event
+	for i := range living + ended {
+		item := fmt.Sprint(i)
+		history = append(history, newPinCreated("ann", item, "", item), newItemScored(item, int64(i)))
+	}
+	for i := range ended {
+		history = append(history, events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint(living + i)})
+	}
+
+	// The second state has all partitions that the first one lacks.
+	var home events.Partitions
+	home.AddHome("ann")
+	all := events.AllPartitions()
+	set := defaultSizes()
+	set.maxComputedPins = living / 2
+	var parts []part
+	for _, held := range []events.Partitions{home, all.Without(&home), all} {
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: set.projection(), Partitions: &held})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		cursor := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}
+		(&itemLog{t: t, set: set, s: s, cursor: cursor}).addAll(history)
+		v := mustView(t, s)
+		defer v.Close()
+		parts = append(parts, part{held, set.query(v)})
+	}
+
+	others := &countedStates{
+		otherStates: &otherStates{t, home, parts[1:2]}, pending: map[string]bool{}, fetched: map[string]bool{},
+	}
+	split := parts[0].q.WithRemote(others)
+	var after PageCursor
+	for page := 1; page == 1 || after != nil; page++ {
+		got, next := others.page(split, after, size)
+		want, _, err := parts[2].q.Trending(t.Context(), Scope{Owner: "ann"}, after, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(got) != size {
+			t.Errorf("page %d (-one state +several states):\n%s", page, diff)
+		}
+		// The last round before the limit may ask for as many candidates as all before it.
+		if limit := 4 * maxRowsPerPin * living; others.asked > limit {
+			t.Errorf("page %d: asked for %d candidates, want at most %d", page, others.asked, limit)
+		}
+		after = next
+	}
 }
 
 // result returns a page of any type, for expectSamePages.

@@ -39,7 +39,8 @@ const (
 	// that the page does not show: items that no living pin shows any more, items on other boards,
 	// scores of other positions, and items by name, because every page looks up all of these. The
 	// limit is checked between items, so an item that very many pins show on other boards can
-	// exceed it. A query that gathers pages from several nodes (gather.go) does not use the limit.
+	// exceed it. A query that gathers a page from several nodes (gather.go) checks the limit
+	// between its rounds, and does not count the rows that other nodes read.
 	maxRowsPerPin = 2
 )
 
@@ -62,8 +63,7 @@ const (
 // page, and looks up for each whether a living pin shows its item. It also looks up the scores of
 // all items that the list has by name. If all this takes more than [maxRowsPerPin] rows for each
 // pin, the page is computed from the pins after all. In all, a page then costs about four to six
-// rows for each pin. There is no such limit for the global list, which has no pins, nor for pages
-// that are gathered from several nodes (gather.go).
+// rows for each pin. There is no such limit for the global list, which has no pins.
 func (q *Queries) Trending(
 	ctx context.Context, s Scope, after PageCursor, n int,
 ) (items []TrendingItem, next PageCursor, err error) {
@@ -141,30 +141,35 @@ func (q *Queries) readSortKeys(
 	ctx context.Context, s Scope, at session, after []byte, n int,
 ) ([][]byte, error) {
 	if s.Owner == "" {
-		if q.remote != nil {
-			return q.gatherSortKeys(ctx, s, at, after, n)
-		}
-		sortKeys, _, err := q.walkSortKeys(ctx, s, at, after, n, 0)
+		sortKeys, _, err := q.readList(ctx, s, at, after, n, 0)
 		return sortKeys, err
 	}
 
 	// With few pins, the sort keys are computed from the pins, which needs no entries of the list.
-	// With many, the entries are walked, until that takes too many rows (see maxRowsPerPin).
+	// With many, the entries are read, until that takes too many rows (see maxRowsPerPin).
 	pins, err := q.countPins(s)
 	if err != nil {
 		return nil, err
 	}
 	if pins > q.maxComputedPins {
-		if q.remote != nil {
-			return q.gatherSortKeys(ctx, s, at, after, n)
-		}
 		maxRows := int(q.maxRowsPerPin * pins)
-		sortKeys, ok, err := q.walkSortKeys(ctx, s, at, after, n, maxRows)
+		sortKeys, ok, err := q.readList(ctx, s, at, after, n, maxRows)
 		if err != nil || ok {
 			return sortKeys, err
 		}
 	}
 	return q.computeSortKeys(ctx, s, at, after, n)
+}
+
+// readList does what readSortKeys does, from the entries of the list: those of this state, or those
+// of all nodes. ok is false if that took more than maxRows rows; 0 means no limit.
+func (q *Queries) readList(
+	ctx context.Context, s Scope, at session, after []byte, n, maxRows int,
+) (sortKeys [][]byte, ok bool, err error) {
+	if q.remote != nil {
+		return q.gatherSortKeys(ctx, s, at, after, n, maxRows)
+	}
+	return q.walkSortKeys(ctx, s, at, after, n, maxRows)
 }
 
 // countPins returns how many living pins the owner of the scope has, on the board of the scope if
@@ -196,11 +201,16 @@ func (q *Queries) sortKeysOfItems(
 	ctx context.Context, items []string, at session, after []byte,
 ) (sortKeys [][]byte, err error) {
 	scores := q.ScoresAt(at.seq)
-	for _, item := range items {
+	for i, item := range items {
 		var score int64
 		var ok bool
 		if score, ok, err = scores.Of(item); err == nil {
 			err = q.countRow(ctx)
+		}
+		// Few scores are fetched all at once. If there are many, the query ends here once enough
+		// questions for one fetch are recorded.
+		if err == nil && int64(i) >= q.maxComputedPins && q.isRemote(item) && q.remote.Full() {
+			err = projections.ErrUnresolved
 		}
 		if err != nil {
 			break
