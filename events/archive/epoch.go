@@ -178,6 +178,9 @@ func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, e
 	if o.name == "" {
 		return nil, nil
 	}
+	if o.isLost() {
+		return nil, fmt.Errorf("%w: %s was damaged: the event ids seen before the epoch are lost", ErrDamaged, o.name)
+	}
 	data, err := readObject(ctx, a.bucket, o.name, min(maxRepeatsBytes, o.bytes))
 	if errors.Is(err, bucket.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, o.name, err)

@@ -42,7 +42,8 @@ type manifest struct {
 	envelopes    uint64                 // the number of archived envelopes
 	predecessors []eventlog.Predecessor // the earlier epochs, oldest first
 	// repeats is the file of the event ids that a reader at the start of the epoch must know: those
-	// of the last [events.Horizon] before the epoch. Its name is empty if there are no such ids.
+	// of the last [events.Horizon] before the epoch. Its name is empty if there are no such ids. If
+	// the ids are lost, it has a name, but neither a size nor a checksum (isLost).
 	repeats object
 	// recent are the files of the other event ids that a reader at end must know, oldest first.
 	// Seal drops a file when its last time is older than the horizon before the new end.
@@ -63,6 +64,10 @@ type object struct {
 	// of event ids that of the whole file.
 	checksum string
 }
+
+// isLost reports whether the object stands for a damaged file of event ids that
+// [Archive.ReplaceRepeats] has removed.
+func (o object) isLost() bool { return o.name != "" && o.checksum == "" }
 
 // recentRepeats is a file of event ids. [Writer.Seal] writes one for the range that it seals, with
 // the ids that are still within the horizon at the end of the range. [Archive.ReplaceRepeats]

@@ -37,6 +37,9 @@ func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r StoredRepe
 
 	files := []recentRepeats{{object: m.repeats, lastTime: m.epochStartTime()}}
 	for _, f := range append(files, m.recent...) {
+		if f.isLost() {
+			continue // the file that ReplaceRepeats has stored then has what was still known
+		}
 		more, err := a.readRepeats(ctx, f.object)
 		switch {
 		case errors.Is(err, ErrDamaged):
@@ -74,9 +77,11 @@ func (m *manifest) epochStartTime() events.Micros {
 
 // ReplaceRepeats stores event ids in place of the files that cannot be read. They are those that a
 // reader at end must know. It fails with [ErrChanged] if end is not the end of the archive.
-// Readable files stay. A damaged file of the event ids of before the epoch is dropped: a reader
-// that starts at the beginning of the epoch, in the stream, then does not recognize repeats of
-// earlier events.
+// Readable files stay. If the file of the event ids of before the epoch is damaged, they are lost.
+// [Archive.Repeats] then fails with [ErrDamaged] for the epoch, so a reader that starts at its
+// beginning reads the archive instead of the stream, and finds which events are repeats there. If
+// nothing of the epoch is archived, the archive cannot help: the reader takes repeats of earlier
+// events for new ones.
 func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats []events.Repeat) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -99,6 +104,9 @@ func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats
 	switch _, err := a.readRepeats(ctx, previous.repeats); {
 	case errors.Is(err, ErrDamaged):
 		next.repeats = object{}
+		if n := len(previous.predecessors); n > 0 && previous.predecessors[n-1].Last < end.Seq {
+			next.repeats.name = previous.repeats.name // see isLost
+		}
 	case err != nil:
 		return err
 	}

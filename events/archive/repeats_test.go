@@ -135,6 +135,21 @@ func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	if _, left := b.objects[broken[0]]; left {
 		t.Errorf("damaged file %s: got it in the bucket, want it removed", broken[0])
 	}
+
+	// The event ids of before the epoch are lost, and the next epoch begins with those at the end.
+	if _, err := a.Repeats(t.Context(), 2); !errors.Is(err, ErrDamaged) {
+		t.Errorf("repeats before the epoch: got error %v, want %v", err, ErrDamaged)
+	}
+	if err := a.BeginEpoch(t.Context(), 3, a.End()); err != nil {
+		t.Fatal(err)
+	}
+	next, err := a.Repeats(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, next); diff != "" {
+		t.Errorf("repeats before the next epoch (-want +got):\n%s", diff)
+	}
 }
 
 // TestDamagedRepeatsBeforeHorizonAreHarmless checks that a damaged file of event ids from before the

@@ -28,8 +28,9 @@ type RecoveredIDs struct {
 	// either the damaged files had only ids from before the horizon, or the stream has the whole
 	// horizon. Then no event that is published from now on can be accepted twice.
 	//
-	// Complete does not say that the ids from before the present epoch are kept for a reader that
-	// starts at the beginning of the epoch; see [archive.Archive.ReplaceRepeats].
+	// Complete does not say that the ids from before the present epoch are kept. A reader that
+	// starts at the beginning of the epoch then reads the archive instead of the stream; see
+	// [archive.Archive.ReplaceRepeats].
 	Complete bool
 	// From and To are set only if Complete is false. They bound the log times of the events whose
 	// ids may be lost: after From, up to and including To. If such an event is published again

@@ -163,8 +163,13 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 }
 
 // An archive can be read if event ids from before the epoch cannot be read, but everything that
-// they have decided is archived.
+// they have decided is archived. The same is true after the damaged file was replaced.
 func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
+	t.Run("damaged", func(t *testing.T) { testEventIDsFromBeforeEpoch(t, false) })
+	t.Run("replaced", func(t *testing.T) { testEventIDsFromBeforeEpoch(t, true) })
+}
+
+func testEventIDsFromBeforeEpoch(t *testing.T, replaces bool) {
 	inBubble(t, func(t *testing.T) {
 		w := openLog(t, t.TempDir(), nil)
 		w.publish(5, 0)
@@ -194,6 +199,15 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		if err := os.Remove(names[0]); err != nil {
 			t.Fatal(err)
 		}
+		if replaces {
+			o := w.restoreOptions(nil)
+			if r, err := RecoverIDs(t.Context(), o.Bucket, o.Stream); err != nil || r == nil {
+				t.Fatalf("got %+v and %v, expected a report of the damaged file", r, err)
+			}
+			if r, err := RecoverIDs(t.Context(), o.Bucket, o.Stream); err != nil || r != nil {
+				t.Errorf("the second time, got %+v and %v, expected nothing", r, err)
+			}
+		}
 
 		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
@@ -213,6 +227,9 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		}
 		if diff := cmp.Diff(originalEvents, w.readEvents(9)); diff != "" {
 			t.Errorf("the log differs from the original (-original +got):\n%s", diff)
+		}
+		if err := w.archive.Check(t.Context(), nil); (err == nil) != replaces {
+			t.Errorf("check of the archive: got %v, expected success: %v", err, replaces)
 		}
 	})
 }
