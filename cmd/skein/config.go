@@ -19,7 +19,8 @@ import (
 //	query:
 //	  check: {json: true}
 //
-// A name that is not a flag or command is an error, because it is probably misspelt.
+// A name that is not a flag or command is an error, because it is probably misspelt. So is a flag
+// that has no environment variable: it is only for the command line ([mayBeInFile]).
 type configFile struct {
 	// flag is the name of the flag with the path.
 	flag   string
@@ -35,6 +36,10 @@ func (*configFile) Validate(*kong.Application) error { return nil }
 func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if err := c.load(ctx); err != nil {
 		return nil, err
+	}
+	// The file may have the name of this flag at the top, for other commands.
+	if !mayBeInFile(flag) {
+		return nil, nil
 	}
 	// In kong, resolvers win over the environment. A user who sets a variable for one run expects
 	// it to win over the file.
@@ -120,28 +125,35 @@ func (c *configFile) load(ctx *kong.Context) error {
 	return nil
 }
 
+// mayBeInFile reports whether the file may set a flag. The flags that it may not set have no
+// environment variable either: they are for a single call, such as --yes, which skips a question.
+func mayBeInFile(f *kong.Flag) bool { return len(f.Envs) > 0 }
+
 // checkNames returns an error for a name in the section of a command that is neither a subcommand
-// nor a flag. The section of a command may also have flags of its ancestors and of its subcommands.
-// path has the names of the command and its ancestors.
+// nor a flag that the file may set. The section of a command may also have flags of its ancestors
+// and of its subcommands. path has the names of the command and its ancestors.
 func checkNames(node *kong.Node, section map[string]any, path []string) error {
 	var errs []error
 	for name, value := range section {
 		childPath := append(slices.Clone(path), name)
 		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name })
 		childSection, isSection := value.(map[string]any)
+		flag := findFlag(node, name)
+		isSetting := flag != nil && mayBeInFile(flag) || hasSettingBelow(node, name)
 		switch {
 		case child >= 0 && isSection:
 			errs = append(errs, checkNames(node.Children[child], childSection, childPath))
-		case findFlag(node, name) == nil && !hasFlagBelow(node, name):
-			errs = append(errs, fmt.Errorf("there is no flag or command %q", strings.Join(childPath, ".")))
+		case !isSetting:
+			errs = append(errs, fmt.Errorf("there is no flag or command %q that a file may set", strings.Join(childPath, ".")))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// hasFlagBelow reports whether a descendant of a node has a flag.
-func hasFlagBelow(node *kong.Node, name string) bool {
+// hasSettingBelow reports whether a descendant of a node has a flag that the file may set.
+func hasSettingBelow(node *kong.Node, name string) bool {
 	return slices.ContainsFunc(node.Children, func(child *kong.Node) bool {
-		return slices.ContainsFunc(child.Flags, func(f *kong.Flag) bool { return f.Name == name }) || hasFlagBelow(child, name)
+		isSetting := func(f *kong.Flag) bool { return f.Name == name && mayBeInFile(f) }
+		return slices.ContainsFunc(child.Flags, isSetting) || hasSettingBelow(child, name)
 	})
 }
