@@ -95,7 +95,7 @@ type AdminServiceClient interface {
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
 	ListOperations(context.Context, *connect.Request[v1.ListOperationsRequest]) (*connect.Response[v1.ListOperationsResponse], error)
-	// CancelOperation asks a running operation to stop. The operation then has changed either nothing or everything.
+	// CancelOperation asks a running operation to stop. A repair keeps the rows that it has repaired; an erasure must be run again.
 	CancelOperation(context.Context, *connect.Request[v1.CancelOperationRequest]) (*connect.Response[v1.CancelOperationResponse], error)
 	// WatchOperation streams the progress of an operation, and ends when the operation ends.
 	WatchOperation(context.Context, *connect.Request[v1.WatchOperationRequest]) (*connect.ServerStreamForClient[v1.WatchOperationResponse], error)
@@ -305,7 +305,7 @@ type AdminServiceHandler interface {
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
 	ListOperations(context.Context, *connect.Request[v1.ListOperationsRequest]) (*connect.Response[v1.ListOperationsResponse], error)
-	// CancelOperation asks a running operation to stop. The operation then has changed either nothing or everything.
+	// CancelOperation asks a running operation to stop. A repair keeps the rows that it has repaired; an erasure must be run again.
 	CancelOperation(context.Context, *connect.Request[v1.CancelOperationRequest]) (*connect.Response[v1.CancelOperationResponse], error)
 	// WatchOperation streams the progress of an operation, and ends when the operation ends.
 	WatchOperation(context.Context, *connect.Request[v1.WatchOperationRequest], *connect.ServerStream[v1.WatchOperationResponse]) error

@@ -2024,7 +2024,7 @@ export const AdminService: GenService<{
     output: typeof ListOperationsResponseSchema;
   },
   /**
-   * CancelOperation asks a running operation to stop. The operation then has changed either nothing or everything.
+   * CancelOperation asks a running operation to stop. A repair keeps the rows that it has repaired; an erasure must be run again.
    *
    * @generated from rpc skein.v1.AdminService.CancelOperation
    */
