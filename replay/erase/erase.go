@@ -1,14 +1,17 @@
 package erase
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -167,8 +170,8 @@ func newErasedUsers(log events.LogID, ids []string) (users []*erasedUser, err er
 }
 
 // findKnownUsers returns the users whom the log names: an event names a user by the id, or by the
-// pseudonym that an earlier erasure has left. A reject names a user if its data or its message
-// contains the id, even as a part of another text. The order is that in which the users are found.
+// pseudonym that an earlier erasure has left. A reject names a user if its data contains the whole
+// id ([containsWholeID]). The order is that in which the users are found.
 //
 // findKnownUsers reads the log once, from the beginning until all users are found, or up to the
 // head that the log had at the call. If the log is empty, it returns no users. It does not look for
@@ -215,7 +218,7 @@ func (o *Options) findKnownUsers(ctx context.Context, users []*erasedUser, p *re
 					if missing[u.id] == nil {
 						continue // found already
 					}
-					if _, named := reject.RedactUser(u.id); named {
+					if containsWholeID(reject.Data, u.id) {
 						recordFound(u)
 					}
 				}
@@ -227,6 +230,30 @@ func (o *Options) findKnownUsers(ctx context.Context, users []*erasedUser, p *re
 		}
 	}
 	return known, nil
+}
+
+// containsWholeID reports whether the data of a reject contains an id, and not only as a part of a
+// longer one: a mistyped id is often a part of the right id. The data is an encoded event, in which
+// the length of an id precedes it, or anything else that was published, such as text or JSON.
+func containsWholeID(data []byte, id string) bool {
+	encodedLength := binary.AppendUvarint(nil, uint64(len(id)))
+	// RuneError is what precedes the beginning of the data, or follows its end.
+	isDelimiter := func(r rune, _ int) bool {
+		return r == utf8.RuneError || !events.IsIDRune(r) || strings.ContainsRune("\"'`,;", r)
+	}
+
+	for begin := 0; ; begin++ {
+		i := bytes.Index(data[begin:], []byte(id))
+		if i < 0 {
+			return false
+		}
+		begin += i
+		before := data[:begin]
+		after := data[begin+len(id):]
+		if bytes.HasSuffix(before, encodedLength) || isDelimiter(utf8.DecodeLastRune(before)) && isDelimiter(utf8.DecodeRune(after)) {
+			return true
+		}
+	}
 }
 
 // Erase removes users from the log, the archive, the stores and the snapshots: it replaces their

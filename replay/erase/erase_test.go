@@ -435,6 +435,66 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 	}
 }
 
+// A user whom only a reject names is known, but a mistyped id that is a part of the id in the
+// reject is not.
+func TestPartOfIDInRejectIsUnknown(t *testing.T) {
+	t.Parallel()
+	s := startService(t, t.TempDir())
+	defer func() { s.stop() }()
+
+	// The second event reuses the event id of the first one for something else, so it is a reject.
+	var position events.Position
+	for _, target := range []string{"bob", "somebody"} {
+		res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
+			EventId: "reused", Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "ann", TargetUserId: target}},
+		}}, eventlog.PublishOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		position = res.Position
+	}
+	s.waitForRows(position.Seq)
+
+	for _, part := range []string{"some", "body", "omebod"} {
+		if _, err := Erase(t.Context(), s.o, []string{part}, nil); !errors.Is(err, ErrUnknownUser) {
+			t.Errorf("erasure of %s: got %v, expected %v", part, err, ErrUnknownUser)
+		}
+	}
+	r, err := Erase(t.Context(), s.o, []string{"somebody"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Scrubbed.Rejects != 1 {
+		t.Errorf("got %d scrubbed rejects, expected 1", r.Scrubbed.Rejects)
+	}
+}
+
+func TestContainsWholeID(t *testing.T) {
+	for _, c := range []struct {
+		name, data, id string
+		want           bool
+	}{
+		{"JSON", `{"userId":"zoe"}`, "zoe", true},
+		{"part of an id in JSON", `{"userId":"zoe"}`, "zo", false},
+		{"words", "zoe follows ann", "zoe", true},
+		{"end of the data", "of zoe", "zoe", true},
+		{"columns", "ann,zoe,bob", "zoe", true},
+		{"encoded field before another one", "\n\x03zoe2\x01b", "zoe", true},
+		{"part of an encoded field", "\n\x03zoe2\x01b", "oe", false},
+		{"long encoded id", "\n\x80\x01" + strings.Repeat("é", 64) + "b", strings.Repeat("é", 64), true},
+		{"part of an id in other characters", "zoé", "zo", false},
+		{"part of an id with a separator", "zoe@example.com", "zoe", false},
+		{"after a longer id", "zoes zoe", "zoe", true},
+		{"missing", "ann", "zoe", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := containsWholeID([]byte(c.data), c.id); got != c.want {
+				t.Errorf("%q in %q: got %v, expected %v", c.id, c.data, got, c.want)
+			}
+		})
+	}
+}
+
 // No caller that publishes, reads or waits gets an error, and no acknowledged event is missing.
 func TestErasureDisturbsNoCaller(t *testing.T) {
 	t.Parallel()
