@@ -18,7 +18,7 @@ interface Choosable {
 const choosable: Record<string, Choosable> = {
   rebuild: {
     title: "Rebuild",
-    text: "The store of the projection is built again from the log. The present store answers meanwhile, and the new one takes its place when it has caught up. Until then it takes as much disk again.",
+    text: "The store of the projection is built again from the log. The present store answers until the new one has caught up and takes its place, and stays on disk until the next rebuild.",
     start: (projection, share) => skein.admin.startRebuild({ projection, share }),
   },
   verify: {
@@ -29,7 +29,7 @@ const choosable: Record<string, Choosable> = {
   },
   repair: {
     title: "Repair",
-    text: "The parts that the last verification found to differ are replaced by what the log says.",
+    text: "The rows of the projection are compared with what the log says, and those that differ are corrected, while the store answers. Damaged files need a rebuild.",
     start: (projection, share) => skein.admin.repair({ projection, share }),
   },
   rollback: {
@@ -120,7 +120,7 @@ function Start({ run }: { run: Run }) {
           label="Share of a core"
           value={share}
           set={setShare}
-          of={[["0", "as the service is set"], ["0.1", "10 %"], ["0.25", "25 %"], ["0.5", "50 %"], ["1", "100 %"]]}
+          of={[["0", "no limit"], ["0.1", "10 %"], ["0.25", "25 %"], ["0.5", "50 %"]]}
         />
         <button>{chosen.title}</button>
       </Form>
@@ -171,7 +171,7 @@ function Line({ of: o, run }: { of: Operation; run: Run }) {
   const cancel = () =>
     confirmed({
       title: `Cancel ${title}?`,
-      text: "What it changed is whole: the state before, or after.",
+      text: "A rebuild or rollback then leaves the store as it was. A repair keeps the rows that it has corrected. An erasure must be run again.",
       verb: "Cancel it",
       act: () => run(() => skein.admin.cancelOperation({ operationId: o.operationId })),
     });

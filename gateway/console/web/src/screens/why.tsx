@@ -248,7 +248,7 @@ function Verdict({ of: e, question: q }: { of: ExplainPinResponse; question: Que
         <p class="failed">
           {e.completeness === FeedCompleteness.REBUILDING
             ? "A part of the feed is being rebuilt, so the pin may be missing for that alone."
-            : "The seen projection does not answer, so what was seen is not known."}
+            : "The seen projection does not answer, or is behind. So items that were seen may not be hidden, and items that no longer count as seen may be."}
         </p>
       )}
       {pin?.living && (
