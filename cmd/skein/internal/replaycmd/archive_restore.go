@@ -288,6 +288,8 @@ func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, erro
 
 		projection, err := live.Open(live.Options{New: newProjection, Options: store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,
+			// The directory may be that of a node, whose stores do not hold all partitions.
+			Partitioned: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
 			continue
