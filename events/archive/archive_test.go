@@ -339,6 +339,20 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 	}
 }
 
+// TestTooLargeManifestIsNotWritten checks that a manifest that is too large to be read does not
+// replace the previous one.
+func TestTooLargeManifestIsNotWritten(t *testing.T) {
+	b := newMemoryBucket()
+	mustSeal(t, mustOpen(t, b), []*events.Envelope{newEnvelope(1, events.Played, 2)})
+
+	if err := putManifest(t.Context(), b, make([]byte, maxManifestBytes+1)); !errors.Is(err, errManifestTooLarge) {
+		t.Errorf("writing a large manifest: got error %v, want %v", err, errManifestTooLarge)
+	}
+	if err := mustOpen(t, b).Check(t.Context(), nil); err != nil {
+		t.Errorf("check of the archive afterwards: %v", err)
+	}
+}
+
 // TestReaderCanBeClosedAtAnyTime checks that a reader can be closed at any time, also while it
 // prefetches. A context that ends interrupts only the call that it was passed to.
 func TestReaderCanBeClosedAtAnyTime(t *testing.T) {

@@ -25,9 +25,8 @@ const (
 	ManifestName = objectPrefix + "MANIFEST"
 
 	manifestVersion = 1
-	// maxManifestBytes is the size of the largest manifest that is read. The entry of a segment
-	// takes some 300 bytes, so a manifest of this size lists about 200 000 segments. The size is
-	// not checked when a manifest is written.
+	// maxManifestBytes is the size of the largest manifest that is read or written. The entry of a
+	// segment takes some 300 bytes, so a manifest of this size lists about 200 000 segments.
 	maxManifestBytes = 64 << 20
 )
 
@@ -153,13 +152,25 @@ func readManifest(ctx context.Context, b bucket.Bucket) (*manifest, error) {
 	return m, nil
 }
 
+// errManifestTooLarge means that a manifest was not written because it is larger than what
+// readManifest reads. Merges make the manifest smaller, so a later attempt may succeed.
+var errManifestTooLarge = errors.New("archive: the manifest has too many segments")
+
 // writeManifest sets the checksum of a manifest and puts its encoding into the bucket, where it
-// replaces the previous manifest. After an error of the bucket, the new manifest may be there or
-// not.
+// replaces the previous manifest. After errManifestTooLarge, the previous manifest is still there;
+// after an error of the bucket, either the new or the previous one.
 func writeManifest(ctx context.Context, b bucket.Bucket, m *manifest) error {
 	data, err := encodeManifest(m)
 	if err != nil {
 		return err
+	}
+	return putManifest(ctx, b, data)
+}
+
+// putManifest is the part of writeManifest that puts the encoding into the bucket.
+func putManifest(ctx context.Context, b bucket.Bucket, data []byte) error {
+	if len(data) > maxManifestBytes {
+		return fmt.Errorf("%w: it would have %d bytes, of at most %d", errManifestTooLarge, len(data), maxManifestBytes)
 	}
 	if err := b.Put(ctx, ManifestName, bytes.NewReader(data), int64(len(data))); err != nil {
 		return fmt.Errorf("archive: replace the manifest: %w", err)
