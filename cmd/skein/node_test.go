@@ -91,7 +91,7 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	}
 
 	// Drain the node, and undo that.
-	checkLine(exitFailed, `the cluster has no node "node-2", only node-1`, "node", "drain", "node-2")
+	checkLine(exitFailed, `this process knows no node "node-2", and sees node-1`, "node", "drain", "node-2")
 	checkLine(exitOK, `^node-1 is drained: it gives up each partition once other nodes serve it`, "node", "drain", "node-1")
 	waitForLine(` serving, answers this, drained$`)
 	checkLine(exitOK, `^node-1 gets partitions again$`, "node", "drain", "node-1", "--undo")

@@ -37,7 +37,7 @@ var (
 	// ErrUnknownNode is returned by SetDraining if this process has read no node key of that name,
 	// or only one whose value it cannot decode. The bucket may have a newer node key that this
 	// process has not read yet.
-	ErrUnknownNode = errors.New("placement: the bucket has no node of this name")
+	ErrUnknownNode = errors.New("placement: this process has read no node of this name")
 )
 
 // The defaults of [Options].
@@ -352,8 +352,8 @@ func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) e
 	hasDrainKey := c.bucketState.draining[name]
 	c.mu.Unlock()
 
-	deletesDrainKey := hasDrainKey && !draining
-	if !hasNodeKey && !deletesDrainKey {
+	isKnown := hasNodeKey || hasDrainKey && !draining
+	if !isKnown {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
 

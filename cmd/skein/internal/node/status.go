@@ -158,7 +158,7 @@ func (n *Node) Drain(ctx context.Context, name string, drained bool) error {
 			names = append(names, m.Name)
 		}
 		return &operator.Refusal{
-			Cause: operator.ErrUnknownNode, Text: fmt.Sprintf("the cluster has no node %q, only %s", name, strings.Join(names, ", ")),
+			Cause: operator.ErrUnknownNode, Text: fmt.Sprintf("this process knows no node %q, and sees %s", name, strings.Join(names, ", ")),
 		}
 	}
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
