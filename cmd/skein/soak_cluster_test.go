@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -117,7 +119,7 @@ func (c *soakCluster) startNATS(ports []int) (urls string) {
 	monitorPorts := ports[6:9]
 	var clientURLs, routeURLs []string
 	for n := range c.natsServers {
-		clientURLs = append(clientURLs, fmt.Sprintf("nats://%s:%d", c.host, clientPorts[n]))
+		clientURLs = append(clientURLs, "nats://"+net.JoinHostPort(c.host, strconv.Itoa(clientPorts[n])))
 		routeURLs = append(routeURLs, fmt.Sprintf("nats://127.0.0.1:%d", routePorts[n]))
 	}
 

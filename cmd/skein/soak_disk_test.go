@@ -37,7 +37,7 @@ func (d *loopDisk) cutPower() (proof string, err error) {
 
 	err = os.WriteFile(filepath.Join(d.dir, "probe"), []byte("x"), 0o600)
 	if !errors.Is(err, syscall.EIO) {
-		return "", fmt.Errorf("write after the power cut: got %v, want EIO", err)
+		return "", errors.Join(errors.New("a write after the power cut did not end with EIO"), err)
 	}
 	return "a write ended with EIO", nil
 }

@@ -119,7 +119,7 @@ func (n *soakNodes) countMoves() {
 		// Get the channel before the table. Otherwise a change between the two would be missed.
 		changed := n.members.Changed()
 		next := n.members.Table()
-		for partition, names := range next.Nodes {
+		for partition, names := range &next.Nodes {
 			for _, name := range names {
 				if !slices.Contains(last.Nodes[partition], name) {
 					n.moveCount.Add(1)
