@@ -1,6 +1,10 @@
 package model
 
-import "github.com/skein-feed/skein/events"
+import (
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
 
 // isAccepted reports whether an event is accepted, given the events before it in the log. Live
 // events always are.
@@ -8,7 +12,9 @@ func isAccepted(before []events.Event, ev events.Event) bool {
 	if !ev.Backfill {
 		return true
 	}
-	for _, old := range before {
+	for i := range before {
+		old := &before[i] // copying events would take most of the time of a test
+
 		// An offset that is not above the highest one so far of its source and kind was imported
 		// before.
 		if old.Backfill && old.Source == ev.Source && old.Kind == ev.Kind && old.Offset >= ev.Offset {
@@ -53,7 +59,8 @@ func isVoid(before []events.Event, ev events.Event) bool {
 // the blocks, unblocks and deletions of the two is a block.
 func hasLiveBlock(before []events.Event, blocker, other string) bool {
 	last := events.Kind(0)
-	for _, ev := range before {
+	for i := range before {
+		ev := &before[i]
 		if ev.Backfill {
 			continue
 		}
@@ -75,7 +82,8 @@ func hasLiveBlock(before []events.Event, blocker, other string) bool {
 // creations, its deletions and the deletions of its owner is a deletion of the board.
 func isBoardDeleted(before []events.Event, board BoardID) bool {
 	last := events.Kind(0)
-	for _, ev := range before {
+	for i := range before {
+		ev := &before[i]
 		if ev.Backfill || ev.User != board.Owner {
 			continue
 		}
@@ -93,11 +101,9 @@ func isBoardDeleted(before []events.Event, board BoardID) bool {
 
 // hasDeletion reports whether a part of the log deletes one of the users.
 func hasDeletion(log []loggedEvent, users ...string) bool {
-	for _, ev := range log {
-		for _, user := range users {
-			if ev.Kind == events.UserDeleted && ev.User == user {
-				return true
-			}
+	for i := range log {
+		if ev := &log[i]; ev.Kind == events.UserDeleted && slices.Contains(users, ev.User) {
+			return true
 		}
 	}
 	return false

@@ -10,8 +10,8 @@ import (
 // Plays returns how often an item was played.
 func (g *Graph) Plays(item string) int {
 	n := 0
-	for _, ev := range g.log {
-		if ev.counts && ev.Kind == events.Played && ev.Item == item {
+	for i := range g.log {
+		if ev := &g.log[i]; ev.counts && ev.Kind == events.Played && ev.Item == item {
 			n++
 		}
 	}
@@ -112,8 +112,8 @@ func (g *Graph) OwnReactions(user, item string) (kinds []string) {
 // Repins returns how many pins have re-pinned an item.
 func (g *Graph) Repins(item string) int {
 	n := 0
-	for at, ev := range g.log {
-		if ev.Item == item && isNewRepin(g.log, at) {
+	for at := range g.log {
+		if g.log[at].Item == item && isNewRepin(g.log, at) {
 			n++
 		}
 	}
@@ -123,11 +123,12 @@ func (g *Graph) Repins(item string) int {
 // isNewRepin reports whether the event at an index of the log is a re-pin that counts: its pin has
 // not re-pinned the item before, or only before its owner was deleted.
 func isNewRepin(log []loggedEvent, at int) bool {
-	ev := log[at]
+	ev := &log[at]
 	if !isRepin(ev) {
 		return false
 	}
-	for _, old := range slices.Backward(log[:at]) {
+	for i := range slices.Backward(log[:at]) {
+		old := &log[i]
 		switch {
 		case old.User != ev.User:
 		case old.Kind == events.UserDeleted:
@@ -141,7 +142,7 @@ func isNewRepin(log []loggedEvent, at int) bool {
 
 // isRepin reports whether an event is an accepted re-pin. It does not matter whether it creates a
 // pin: it may also name a pin that lives, or a deleted board.
-func isRepin(ev loggedEvent) bool {
+func isRepin(ev *loggedEvent) bool {
 	return ev.accepted && ev.Kind == events.PinCreated && ev.RepinUser != ""
 }
 

@@ -57,12 +57,13 @@ type facts []*fact
 // orderFacts returns the events that count, in the order of facts.
 func orderFacts(log []loggedEvent) facts {
 	var all facts
-	for i, ev := range log {
+	for i := range log {
+		ev := &log[i]
 		if !ev.counts {
 			continue
 		}
 		after := log[i+1:]
-		board, _ := boardOf(ev.Event)
+		board, _ := boardOf(&ev.Event)
 		all = append(all, &fact{
 			Event:           ev.Event,
 			isRelationEnded: hasDeletion(after, ev.User, ev.Peer),
@@ -125,7 +126,7 @@ func pairOf(a, b string) pair { return pair{min(a, b), max(a, b)} }
 
 // boardOf returns the board that an event mentions or deletes. It returns false if the event does
 // neither.
-func boardOf(ev events.Event) (BoardID, bool) {
+func boardOf(ev *events.Event) (BoardID, bool) {
 	switch ev.Kind {
 	case events.BoardFollowed, events.BoardUnfollowed:
 		return BoardID{ev.Peer, ev.Board}, true

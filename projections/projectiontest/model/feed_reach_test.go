@@ -11,7 +11,7 @@ import (
 // TestHistoriesWithFeedsReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for
 // histories with pins and feeds.
 func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
-	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, []string{
+	expectHistoriesReach(t, 200, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, []string{
 		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin",
 		"hidden as a re-pin of a deleted user", "hidden as a re-pin of a muted user",
 		"hidden as a re-pin of a blocked user", "hidden item", "own hidden item", "item hidden by history",
@@ -109,9 +109,12 @@ func recordPinCases(record recordFunc, history []events.Event) {
 	pinsIn := map[uint64]int{}
 	deleted := map[string]bool{}
 	existed := map[[2]string]bool{}
+	after := New(nil)
 	for n, ev := range history {
 		deleted[ev.User] = deleted[ev.User] || ev.Kind == events.UserDeleted
-		readBefore := New(history[:n]).Read(ev.User)
+		before := after
+		after = New(history[:n+1])
+		readBefore := before.Read(ev.User)
 		if ev.Kind == events.FeedRead {
 			record("read, but not as far as before", ev.Read < readBefore)
 			record("read ahead of the log", ev.Read > ev.Time)
@@ -123,8 +126,6 @@ func recordPinCases(record recordFunc, history []events.Event) {
 		}
 
 		counts := isAccepted(history[:n], ev) && !isVoid(history[:n], ev)
-		before := New(history[:n])
-		after := New(history[:n+1])
 		if ev.Kind == events.BoardDeleted {
 			for _, p := range before.BoardPins(ev.User, ev.Board) {
 				record("pin ends with its board", true)
@@ -209,15 +210,15 @@ func recordHeatCases(record recordFunc, history []events.Event) {
 		if !ev.counts {
 			continue
 		}
-		before := New(history[:n])
-		reacted := before.Reacted(ev.User, ev.Item, ev.Reaction)
-		facts := before.reactionFacts[reactionOf(&ev.Event)]
 
 		switch ev.Kind {
 		case events.Played:
 			record("play", true)
 			record("played after a score", scored[ev.Item])
 		case events.Reacted:
+			before := New(history[:n])
+			reacted := before.Reacted(ev.User, ev.Item, ev.Reaction)
+			facts := before.reactionFacts[reactionOf(&ev.Event)]
 			repeats := repeatsReaction(log[:n], ev.Event)
 			record("like", !repeats && ev.Reaction == "")
 			record("reaction that is no like", !repeats && ev.Reaction != "")
@@ -230,7 +231,7 @@ func recordHeatCases(record recordFunc, history []events.Event) {
 		case events.PinCreated:
 			if ev.RepinUser != "" {
 				isNew := isNewRepin(log, n)
-				_, exists := pinOf(before, ev.Event)
+				_, exists := pinOf(New(history[:n]), ev.Event)
 				record("re-pin", isNew)
 				record("re-pin by late history", isNew && ev.Backfill)
 				record("re-pin of a living pin", exists)
@@ -239,7 +240,7 @@ func recordHeatCases(record recordFunc, history []events.Event) {
 			record("scored after plays", touched[ev.Item])
 			scored[ev.Item] = true
 		case events.UserDeleted:
-			for of, facts := range before.reactionFacts {
+			for of, facts := range New(history[:n]).reactionFacts {
 				record("like ended with its user", of.user == ev.User && reactionHolds(facts))
 			}
 		}

@@ -176,7 +176,6 @@ func TestHeatsEqualRunningSums(t *testing.T) {
 		backfilled := map[string]bool{}
 		repinned := repinnedItems{}
 		for n, ev := range history {
-			before := model.New(history[:n])
 			if !isCounted(history, n) {
 				continue
 			}
@@ -188,7 +187,7 @@ func TestHeatsEqualRunningSums(t *testing.T) {
 				weight = momentHeat.Play
 			case events.Reacted:
 				key := ev.User + " " + ev.Item + " " + ev.Reaction
-				repeated := before.Reacted(ev.User, ev.Item, ev.Reaction)
+				repeated := model.New(history[:n]).Reacted(ev.User, ev.Item, ev.Reaction)
 				if ev.Backfill {
 					repeated = backfilled[key] ||
 						model.New(liveEvents(history[:n])).Reacted(ev.User, ev.Item, ev.Reaction)

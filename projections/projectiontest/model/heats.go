@@ -93,10 +93,11 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 // or if the reaction holds by live events.
 func repeatsReaction(before []loggedEvent, ev events.Event) bool {
 	var about []loggedEvent
-	for _, old := range before {
+	for i := range before {
+		old := &before[i]
 		isSame := isReactionKind(old.Kind) && reactionOf(&old.Event) == reactionOf(&ev)
 		if old.User == ev.User && (isSame || old.Kind == events.UserDeleted) {
-			about = append(about, old)
+			about = append(about, *old)
 		}
 	}
 	facts := orderFacts(about).where(func(f *fact) bool { return isReactionKind(f.Kind) && !f.isRelationEnded })

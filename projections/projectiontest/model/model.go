@@ -71,7 +71,7 @@ func New(history []events.Event) *Graph {
 			p := pairOf(f.User, f.Peer)
 			g.relationFacts[p] = append(g.relationFacts[p], f)
 		}
-		if board, ok := boardOf(f.Event); ok && !f.isBoardEnded {
+		if board, ok := boardOf(&f.Event); ok && !f.isBoardEnded {
 			g.boardFacts[board] = append(g.boardFacts[board], f)
 		}
 		if isPinKind(f.Kind) && !f.isRelationEnded {
@@ -90,8 +90,8 @@ func New(history []events.Event) *Graph {
 		}
 	}
 	g.collectIDs(history)
-	for _, ev := range history {
-		if !ev.Backfill {
+	for i := range history {
+		if ev := &history[i]; !ev.Backfill {
 			g.now = ev.Time
 		}
 	}
@@ -102,9 +102,10 @@ func New(history []events.Event) *Graph {
 // default board of every user.
 func (g *Graph) collectIDs(history []events.Event) {
 	users, boards, items := map[string]bool{}, map[BoardID]bool{}, map[string]bool{}
-	for _, ev := range history {
-		for _, user := range []string{ev.User, ev.Peer, ev.RepinUser} {
-			if user != "" {
+	for i := range history {
+		ev := &history[i]
+		for _, user := range [...]string{ev.User, ev.Peer, ev.RepinUser} {
+			if user != "" && !users[user] {
 				users[user] = true
 				boards[BoardID{Owner: user}] = true
 			}
@@ -112,7 +113,10 @@ func (g *Graph) collectIDs(history []events.Event) {
 		if board, ok := boardOf(ev); ok {
 			boards[board] = true
 		}
-		for _, item := range append(slices.Clone(ev.Items), ev.Item) {
+		if ev.Item != "" {
+			items[ev.Item] = true
+		}
+		for _, item := range ev.Items {
 			if item != "" {
 				items[item] = true
 			}

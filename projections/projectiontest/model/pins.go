@@ -176,7 +176,8 @@ func (g *Graph) hidesPin(reader string, pin Pin) bool {
 // last deleted. A time after its own event counts as the time of the event. 0 means that there is
 // no marker.
 func (g *Graph) Read(reader string) (at events.Micros) {
-	for _, ev := range g.log {
+	for i := range g.log {
+		ev := &g.log[i]
 		switch {
 		case ev.User != reader:
 		case ev.Kind == events.UserDeleted:

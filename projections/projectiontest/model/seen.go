@@ -16,13 +16,18 @@ func isSeenKind(k events.Kind) bool { return k == events.Played || k == events.S
 // isCleared reports whether a seen_cleared has removed the play or serve at an index of the log. A
 // live one is removed by a later seen_cleared, and a backfill by any seen_cleared of its user.
 func isCleared(log []loggedEvent, at int) bool {
-	ev := log[at]
+	ev := &log[at]
 	return isSeenKind(ev.Kind) && (hasClearing(log[at+1:], ev.User) || ev.Backfill && hasClearing(log[:at], ev.User))
 }
 
 // hasClearing reports whether a part of the log has a seen_cleared of the user.
 func hasClearing(log []loggedEvent, user string) bool {
-	return slices.ContainsFunc(log, func(ev loggedEvent) bool { return ev.Kind == events.SeenCleared && ev.User == user })
+	for i := range log {
+		if ev := &log[i]; ev.Kind == events.SeenCleared && ev.User == user {
+			return true
+		}
+	}
+	return false
 }
 
 // countedSeen returns the plays or the serves of a user that no seen_cleared has removed.

@@ -11,7 +11,7 @@ import (
 // TestHistoriesWithPlaysReachTheHardCases checks the same as [TestHistoriesReachTheHardCases], for
 // histories with plays.
 func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
-	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, []string{
+	expectHistoriesReach(t, 100, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, []string{
 		"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago",
 		"played 4 months ago",
 		"played 5 months ago", "played 6 months ago", "played years ago", "fell out of the window",
@@ -47,10 +47,10 @@ func TestHistoriesReachTheHardCasesOfCounters(t *testing.T) {
 		"2 on the list of a board", "equal scores", "negative score",
 	}
 	t.Run("plays", func(t *testing.T) {
-		expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, names, recordCounterCases)
+		expectHistoriesReach(t, 100, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, names, recordCounterCases)
 	})
 	t.Run("feeds", func(t *testing.T) {
-		expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, names, recordCounterCases)
+		expectHistoriesReach(t, 100, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, names, recordCounterCases)
 	})
 }
 
