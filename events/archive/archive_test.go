@@ -139,11 +139,17 @@ func TestManyBlocksReadFromEveryBorder(t *testing.T) {
 		if from > 0 {
 			cursor = want[from-1].Cursor
 		}
-		got, err := readAll(a, cursor, events.AllKinds, 1<<20)
+
+		// Read everything once. From the other cursors, read to behind the next border.
+		some := want[from:]
+		if from > 0 {
+			some = some[:min(60, len(some))]
+		}
+		got, err := readSome(a, cursor, len(some))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := diffEnvelopes(want[from:], got); d != "" {
+		if d := diffEnvelopes(some, got); d != "" {
 			t.Fatalf("envelopes from %d (-want +got):\n%s", from, d)
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -21,7 +23,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // the tests allocate much
+	leaktest.Main(m)
+}
 
 // start is the time at which the logs of the tests begin.
 const start = events.Micros(1_700_000_000_000_000)
@@ -90,6 +96,23 @@ func readAll(a *Archive, from events.Cursor, kinds events.KindSet, maxBytes int)
 		}
 		all = append(all, envs...)
 	}
+}
+
+// readSome reads up to n envelopes after a cursor. Up to the end, it reads all that there are.
+func readSome(a *Archive, from events.Cursor, n int) (some []*events.Envelope, err error) {
+	r, err := a.Read(context.Background(), from, events.AllKinds)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for len(some) < n {
+		envs, err := r.Next(context.Background(), 1<<20)
+		if err != nil {
+			return some, err
+		}
+		some = append(some, envs...)
+	}
+	return some[:n], nil
 }
 
 // toArchival returns envelopes of the stream in the form in which an archive returns them. The last
