@@ -21,6 +21,10 @@ import (
 // over a row of this one.
 func TestEveryRowOfOnePartitionIsCompared(t *testing.T) {
 	envs := memlog.NewWorld(2, 2000).Envelopes(2000)
+	step := 1
+	if testing.Short() {
+		step = 5 // the first partition is 0 and the last one 255
+	}
 	for _, p := range all.All(all.Settings{}) {
 		t.Run(p.Name(), func(t *testing.T) {
 			s := conformance.Open(t, vfs.NewMem(), p, store.Bounds{})
@@ -34,12 +38,13 @@ func TestEveryRowOfOnePartitionIsCompared(t *testing.T) {
 			}
 			conformance.Close(t, s)
 
-			for n := range events.NumPartitions {
+			for n := 0; n < events.NumPartitions; n += step {
 				var selected events.Partitions
 				selected.Add(uint8(n))
 				got := walkWantedKeys(newRowFilter(&Options{projection: p, Partitions: &selected}), keys)
-				if diff := cmp.Diff(want[n], got); diff != "" {
-					t.Errorf("keys of partition %d (-want +got):\n%s", n, diff)
+				// cmp compares keys byte by byte, which is slow, so it only describes differences.
+				if !slices.EqualFunc(want[n], got, bytes.Equal) {
+					t.Errorf("keys of partition %d (-want +got):\n%s", n, cmp.Diff(want[n], got))
 				}
 			}
 			if len(want) < events.NumPartitions/2 {

@@ -29,7 +29,7 @@ func twoThirdsOfPartitions() (s events.Partitions) {
 // In a store that holds some partitions, exactly the damaged rows are found and repaired, and rows
 // of other partitions are removed.
 func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
-	envs := memlog.NewWorld(1, 200).Envelopes(1500)
+	envs := memlog.NewWorld(1, 200).Envelopes(800)
 	held := twoThirdsOfPartitions()
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newPartitionedTestStore(t, i, envs, &held)

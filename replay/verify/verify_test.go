@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +30,11 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // the tests allocate much
+	leaktest.Main(m)
+}
 
 // newProjection returns the i-th projection. Its settings have so low a threshold that feeds read
 // some owners' pins from outboxes.
@@ -178,7 +184,7 @@ func forEachProjection(t *testing.T, test func(t *testing.T, i int)) {
 // Verify finds exactly the rows that were damaged, in their partitions, and Repair changes only
 // these.
 func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
-	envs := memlog.NewWorld(1, 200).Envelopes(1500)
+	envs := memlog.NewWorld(1, 200).Envelopes(800)
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		f.checkEqual()
@@ -286,7 +292,7 @@ func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 // If only some partitions are selected, all differences in these are found and repaired, and no row
 // of another partition is changed.
 func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
-	envs := memlog.NewWorld(2, 200).Envelopes(1200)
+	envs := memlog.NewWorld(2, 200).Envelopes(800)
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		done := f.corrupt(8, 12)
@@ -512,7 +518,7 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 // A repair that is interrupted reports what it has repaired by then. If it has repaired nothing, it
 // has no report.
 func TestInterruptedRepairReportsItsWork(t *testing.T) {
-	envs := memlog.NewWorld(4, 150).Envelopes(800)
+	envs := memlog.NewWorld(4, 150).Envelopes(500)
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		done := f.corrupt(7, 6)
