@@ -2,6 +2,7 @@ package seen_test
 
 import (
 	"flag"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	debug.SetGCPercent(400)            // the tests allocate much
 	leaktest.Main(m)
 }
 
