@@ -170,7 +170,7 @@ func prepareDir(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s := startService(t, dir)
-	s.waitForRows(s.publish(memlog.NewWorld(7, 20).Envelopes(100), erasedNames))
+	s.mustReach(s.publish(memlog.NewWorld(7, 20).Envelopes(100), erasedNames))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func prepareDir(t *testing.T) (dir string) {
 		if _, err := s.o.Scheduler.TakeNow(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		s.waitForRows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), erasedNames))
+		s.mustReach(s.publish(memlog.NewWorld(8, 20).Envelopes(10), erasedNames))
 	}
 
 	s.stop()
@@ -392,7 +392,7 @@ func (f archiverFunc) ArchiveNow(ctx context.Context, seq uint64) error { return
 func TestDeletionIsOnDiskBeforeScrubbing(t *testing.T) {
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.waitForRows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), erasedNames))
+	s.mustReach(s.publish(memlog.NewWorld(9, 20).Envelopes(20), erasedNames))
 
 	// The erasure archives the log between the deletion and the scrub.
 	s.o.Archiver = archiverFunc(func(_ context.Context, seq uint64) error {

@@ -200,16 +200,23 @@ func (s *testService) publish(envs []*events.Envelope, names map[string]string) 
 // of the runtime.
 func (s *testService) waitForRows(seq uint64) (rows []conformance.Rows) {
 	s.t.Helper()
-	if err := s.waitForSeq(seq); err != nil {
-		s.t.Fatal(err)
-	}
+	s.mustReach(seq)
 	for _, l := range s.o.Stores {
 		rows = append(rows, conformance.RowsOf(s.t, l.Serving()).Own())
 	}
 	return rows
 }
 
-// waitForSeq waits until all stores have reached a sequence.
+// mustReach waits until all stores have reached a sequence. Unlike waitForRows, it does not flush
+// them.
+func (s *testService) mustReach(seq uint64) {
+	s.t.Helper()
+	if err := s.waitForSeq(seq); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// waitForSeq does the same, and returns the error.
 func (s *testService) waitForSeq(seq uint64) error {
 	for _, l := range s.o.Stores {
 		if err := l.WaitFor(s.t.Context(), seq); err != nil {
@@ -234,7 +241,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
 	w := memlog.NewWorld(1, 30)
-	s.waitForRows(s.publish(w.Envelopes(600), erasedNames))
+	s.mustReach(s.publish(w.Envelopes(600), erasedNames))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
@@ -279,7 +286,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 
 		// The service continues.
 		last := s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"})
-		s.waitForRows(last)
+		s.mustReach(last)
 		if err := s.o.Archiver.ArchiveNow(t.Context(), last); err != nil {
 			t.Error(err)
 		}
@@ -289,7 +296,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 	checkInNoFile(t, dir, erased)
 
 	s = startService(t, dir)
-	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
+	s.mustReach(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
 	s.stop()
 }
 
@@ -311,7 +318,7 @@ func TestManyUsersAreErasedInOnePass(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
 	w := memlog.NewWorld(11, 30)
-	s.waitForRows(s.publish(w.Envelopes(300), erasedNames))
+	s.mustReach(s.publish(w.Envelopes(300), erasedNames))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
@@ -350,7 +357,7 @@ func TestManyUsersAreErasedInOnePass(t *testing.T) {
 		}
 	}
 
-	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"}))
+	s.mustReach(s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"}))
 	s.stop()
 	checkInNoFile(t, dir, erased)
 }
@@ -362,7 +369,7 @@ func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startService(t, dir)
-	s.waitForRows(s.publish(memlog.NewWorld(12, 20).Envelopes(100), erasedNames))
+	s.mustReach(s.publish(memlog.NewWorld(12, 20).Envelopes(100), erasedNames))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
@@ -426,7 +433,7 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 	}
 
 	checkUnknown("somebody")
-	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
+	s.mustReach(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
 	checkUnknown("somebodi")
 	for range 2 {
 		if _, err := Erase(t.Context(), s.o, []string{"somebody"}, nil); err != nil {
@@ -500,7 +507,7 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 	t.Parallel()
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.waitForRows(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))
+	s.mustReach(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))
 	sub, err := s.hub.Subscribe(s.o.Log.Start())
 	if err != nil {
 		t.Fatal(err)
@@ -583,6 +590,6 @@ func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	}
 
 	// The log accepts events again.
-	s.waitForRows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
+	s.mustReach(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
 	s.stop()
 }

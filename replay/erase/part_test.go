@@ -159,6 +159,14 @@ func (p *otherNode) waitForRows(seq uint64) []conformance.Rows {
 	return s.waitForRows(seq)
 }
 
+// mustReach waits until all stores have reached a sequence. Unlike waitForRows, it does not flush
+// them.
+func (p *otherNode) mustReach(seq uint64) {
+	p.s.t.Helper()
+	s := testService{t: p.s.t, o: Options{Stores: p.Stores}}
+	s.mustReach(seq)
+}
+
 // After an erasure, no file of any node contains the id, and the rows of all other users are
 // unchanged.
 func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
@@ -216,7 +224,7 @@ func TestNodeBuildsNothingWhileLogIsScrubbed(t *testing.T) {
 	b := s.startNode(t.TempDir())
 	defer func() { b.stop() }()
 	s.setOtherNodes(map[string]*otherNode{"b": b})
-	b.waitForRows(s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user}))
+	b.mustReach(s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user}))
 
 	mayBuild := func() bool {
 		ok := b.builds.TryAcquire(1)
@@ -308,7 +316,7 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	peers := map[string]*otherNode{"b": b}
 	s.setOtherNodes(peers)
 	last := s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user})
-	s.waitForRows(last)
+	s.mustReach(last)
 	if err := s.o.Archiver.ArchiveNow(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}

@@ -117,9 +117,9 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 
 	w := memlog.NewWorld(1, 30)
 	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
-	s.waitForRows(last)
-	b.waitForRows(last)
-	gone.waitForRows(last)
+	s.mustReach(last)
+	b.mustReach(last)
+	gone.mustReach(last)
 
 	// Take snapshots of this node, of two others, and of a process that is not a node.
 	schedulerOfB := b.newScheduler(s.bucketOfNode(shared, "b"))
@@ -207,8 +207,8 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	s.setOtherNodes(nil)
 
 	last := s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": user})
-	s.waitForRows(last)
-	gone.waitForRows(last)
+	s.mustReach(last)
+	gone.mustReach(last)
 
 	// Take a scheduled snapshot and one by hand, of each node.
 	schedulerOfGone := gone.newScheduler(s.bucketOfNode(shared, "gone"))
@@ -251,7 +251,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	defer func() { s.stop() }()
 	sharedDir := t.TempDir()
 	shared := s.shareBucket(sharedDir)
-	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(100), map[string]string{"user1": user}))
+	s.mustReach(s.publish(memlog.NewWorld(1, 30).Envelopes(100), map[string]string{"user1": user}))
 	b := s.startNode(t.TempDir())
 	s.setOtherNodes(map[string]*otherNode{"b": b})
 
