@@ -198,7 +198,11 @@ func TestPagesFromMemoryAreThoseOfRows(t *testing.T) {
 func comparePages(t *testing.T, w *cachedStore) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 6))
-	for range 600 {
+	rounds := 600
+	if testing.Short() {
+		rounds = 250
+	}
+	for range rounds {
 		before := w.view(t)
 		for range r.IntN(3) {
 			w.change(t, r)
@@ -315,7 +319,11 @@ func compareWhileFolding(t *testing.T, w *cachedStore) {
 		})
 	}
 
-	for n := 0; n < 2000 || compared.Load() < 500; n++ {
+	changes, comparisons := 2000, int64(500)
+	if testing.Short() {
+		changes, comparisons = 600, 300
+	}
+	for n := 0; n < changes || compared.Load() < comparisons; n++ {
 		w.change(t, r)
 	}
 	close(done)

@@ -20,7 +20,8 @@ import (
 // not get all that an event has (I4).
 func TestBuildPullsGrownOwnersAsLiveFold(t *testing.T) {
 	set := inbox.DefaultSettings()
-	envs := grownOwners(20, int(set.Threshold)+5)
+	const owners = 6
+	envs := grownOwners(owners, int(set.Threshold)+5)
 	newInbox := func() projections.Projection { return inbox.New(set) }
 	straight := conformance.Straight(t, newInbox(), envs)
 	pulled := 0
@@ -33,7 +34,7 @@ func TestBuildPullsGrownOwnersAsLiveFold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all := 20 * (int(set.Threshold) + 5); pulled == 0 || pulled == all {
+	if all := owners * (int(set.Threshold) + 5); pulled == 0 || pulled == all {
 		t.Errorf("got %d pulled follows of %d, want some and not all, so that the history has both", pulled, all)
 	}
 

@@ -154,21 +154,26 @@ func testPushOfThousandPins(t *testing.T, keep int, imported bool) {
 // TestInboxSizeIsBounded checks that an inbox holds at most a quarter more than what it keeps,
 // however much is delivered.
 func TestInboxSizeIsBounded(t *testing.T) {
+	envelopes := 200
+	if testing.Short() {
+		envelopes = 50
+	}
+	authors := authorNames(10)
 	for _, keep := range []int{10, 100} {
 		set := inbox.DefaultSettings()
 		set.Keep = keep
 		s := openMem(t, set)
 		l := newLogBuilder(t, s)
-		for _, author := range authorNames(10) {
+		for _, author := range authors {
 			l.add(newFollow("ann", author))
 		}
 		mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1)
 
 		maxEntries := 0
-		for i := range 200 {
+		for i := range envelopes {
 			var list []events.Event
 			for j := range 100 {
-				list = append(list, newPin(authorNames(10)[j%10], fmt.Sprint(i, "-", j)))
+				list = append(list, newPin(authors[j%10], fmt.Sprint(i, "-", j)))
 			}
 			l.add(list...)
 			maxEntries = max(maxEntries, countEntries(t, s, "ann"))
@@ -312,12 +317,17 @@ func (i *countingIterator) SeekGE(key []byte) bool { i.c.rows++; return i.Iterat
 // rows, with one point read per pin and one per owner, however large the inbox is, on any page.
 func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 	const n, owners = 20, 10
-	for _, size := range []int{1_000, 100_000} {
+	largeSize := 100_000
+	if testing.Short() {
+		largeSize = 20_000
+	}
+	authors := authorNames(owners)
+	for _, size := range []int{1000, largeSize} {
 		set := inbox.DefaultSettings()
 		set.Keep = 1_000_000
 		s := openMemWith(t, set, querycache.New(64<<20))
 		l := newLogBuilder(t, s)
-		for _, author := range authorNames(owners) {
+		for _, author := range authors {
 			l.add(newFollow("ann", author))
 		}
 		mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1)
@@ -325,7 +335,7 @@ func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 		for i := range size / 1000 {
 			var list []events.Event
 			for j := range 1000 {
-				list = append(list, newPin(authorNames(owners)[j%owners], fmt.Sprint(i, "-", j)))
+				list = append(list, newPin(authors[j%owners], fmt.Sprint(i, "-", j)))
 			}
 			l.add(list...)
 		}
