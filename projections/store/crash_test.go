@@ -16,7 +16,7 @@ import (
 func TestCrashLeavesPrefixOfLog(t *testing.T) {
 	n := 60
 	if testing.Short() {
-		n = 20
+		n = 12
 	}
 	for name, bounds := range map[string]store.Bounds{
 		"a commit for each step":          {BatchBytes: 1, FlushBytes: 8 << 10},
@@ -34,7 +34,7 @@ func TestCrashLeavesPrefixOfLog(t *testing.T) {
 // TestCrashInLargeEventLeavesPrefixOfLog cuts the power while events are folded that are much
 // larger than a batch and a memtable together.
 func TestCrashInLargeEventLeavesPrefixOfLog(t *testing.T) {
-	items := make([]string, 100)
+	items := make([]string, 50)
 	for i := range items {
 		items[i] = "item" + string(rune('a'+i%26)) + string(rune('a'+i/26))
 	}

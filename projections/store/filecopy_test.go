@@ -42,15 +42,15 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: bounds})
-			envs := tally.History(5, 500)
+			envs := tally.History(5, 250)
 
-			// The fold continues with another hundred envelopes for each step.
+			// The fold continues with another fifty envelopes for each step.
 			folded := make(chan error, 1)
 			steps := make(chan struct{})
 			go func() {
 				defer close(folded)
 				for i, env := range envs {
-					if i%100 == 0 {
+					if i%50 == 0 {
 						<-steps
 					}
 					if err := s.Fold(envs[i : i+1]); err != nil {
@@ -133,7 +133,11 @@ func TestCopyIsNeverInsideEvent(t *testing.T) {
 		}
 	}()
 
-	for i := range 20 {
+	copies := 20
+	if testing.Short() {
+		copies = 8
+	}
+	for i := range copies {
 		dir := fmt.Sprintf("copies/%d", i)
 		cursor, err := s.Checkpoint(t.Context(), dir+"/tally/000001")
 		if err != nil {
