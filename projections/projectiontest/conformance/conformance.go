@@ -145,8 +145,12 @@ func Close(t testing.TB, s *store.Store) {
 // testCuts folds a history in calls of random length, with all bounds.
 func testCuts(t *testing.T, c Case, h History, straight Rows) {
 	r := rand.New(rand.NewPCG(1, 2))
+	maxLengths := []int{1, 2, 7, len(h.Envelopes)}
+	if testing.Short() {
+		maxLengths = []int{1, 7, len(h.Envelopes)}
+	}
 	for name, bounds := range allBounds {
-		for _, maxLength := range []int{1, 2, 7, len(h.Envelopes)} {
+		for _, maxLength := range maxLengths {
 			s := Open(t, vfs.NewMem(), c.New(), bounds)
 			for rest := h.Envelopes; len(rest) > 0; {
 				n := min(1+r.IntN(maxLength), len(rest))
@@ -163,11 +167,17 @@ func testCuts(t *testing.T, c Case, h History, straight Rows) {
 // store, or lets it crash.
 func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 	r := rand.New(rand.NewPCG(3, 4))
+
+	// Most of the time of the suite is that of opening stores here.
+	maxLength := 5
+	if testing.Short() {
+		maxLength = 15
+	}
 	for name, bounds := range allBounds {
 		fs := vfs.NewCrashableMem()
 		s := Open(t, fs, c.New(), bounds)
 		for next := 0; next < len(h.Envelopes); {
-			n := min(1+r.IntN(5), len(h.Envelopes)-next)
+			n := min(1+r.IntN(maxLength), len(h.Envelopes)-next)
 			Fold(t, s, h.Envelopes[next:next+n])
 			next += n
 

@@ -28,17 +28,17 @@ import (
 // lacks.
 const (
 	crashTestEnvelopes      = 60
-	crashTestEnvelopesShort = 15
+	crashTestEnvelopesShort = 10
 )
 
 // envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the main store.
 // It is less than crashTestEnvelopesShort, so that a short test has a flush, too. A store with small
 // memory bounds also flushes on its own.
-const envelopesPerFlush = 12
+const envelopesPerFlush = 8
 
 // survivalChances are the probabilities, in percent, with which a block or a directory entry that
-// was not synced survives a power cut. There is an image for each. With 0, only synced data
-// survives.
+// was not synced survives a power cut. There is an image for each, or, in short mode, for one that
+// is chosen at random. With 0, only synced data survives.
 var survivalChances = [...]int{0, 50}
 
 // continuedImageStep is the step from one image to the next one from which
@@ -257,11 +257,16 @@ func (c *crashChecker) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// makeImages makes an image of the disk for each of survivalChances and passes it to handleImage.
+// makeImages makes images of the disk as survivalChances describes and passes them to handleImage.
 // moment is a text for errors that says when the power was cut. The caller must hold mu while the
 // main store is open.
 func (c *crashChecker) makeImages(moment string) {
-	for _, chance := range survivalChances {
+	chances := survivalChances[:]
+	if testing.Short() {
+		i := c.random.IntN(len(chances))
+		chances = chances[i : i+1]
+	}
+	for _, chance := range chances {
 		if !c.copying {
 			return
 		}

@@ -30,7 +30,7 @@ import (
 // of each table, which has its index, properties, filter and footer.
 const (
 	damageStep      = 16
-	shortDamageStep = 127 * damageStep
+	shortDamageStep = 251 * damageStep
 	tableEndBytes   = 1 << 10
 )
 
