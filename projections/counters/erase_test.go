@@ -2,6 +2,7 @@ package counters
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,7 +98,7 @@ func checkNoRowNames(t failer, s *store.Store, user string, history []events.Eve
 	}
 }
 
-// TestErasureInStepsLeavesTheSameRows erases a user with thousands of pins and likes in steps and
+// TestErasureInStepsLeavesTheSameRows erases a user with a thousand pins and likes in steps and
 // at once. Both must leave the same rows, and keep what others did.
 func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 	var rows [2]map[string]string
@@ -109,7 +110,7 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 		l.s = openStore(t, set, bounds)
 
 		var all []events.Event
-		for n := range 3000 {
+		for n := range 1200 {
 			item := "item" + string(rune('a'+n%26)) + string(rune('a'+n%7))
 			all = append(all,
 				newPinCreated("bob-to-go", "p"+string(rune('0'+n/1000))+item+string(rune('0'+n%10)), "board"+string(rune('0'+n%4)), item),
@@ -158,7 +159,7 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 		l.close()
 	}
 
-	if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
-		t.Errorf("the bounds change the rows (-first bounds +second bounds)\n%s", diff)
+	if !maps.Equal(rows[0], rows[1]) { // cmp.Diff is slow
+		t.Errorf("the bounds change the rows (-first bounds +second bounds)\n%s", cmp.Diff(rows[0], rows[1]))
 	}
 }
