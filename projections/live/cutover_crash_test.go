@@ -90,7 +90,11 @@ func (c *cutOverCrashChecker) check(disk *vfs.MemFS) error {
 		return err
 	}
 
-	// Replace the generation by one that is built from half of the log.
+	// Replace the generation by one that is built from half of the log. This takes most of the
+	// time, so short tests do it after every third cut.
+	if testing.Short() && c.cuts%3 != 0 {
+		return nil
+	}
 	next := buildNext(c.t, l, c.envs[:len(c.envs)/2])
 	if err := checkRest(next); err != nil {
 		return err
