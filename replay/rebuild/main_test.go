@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	_ = flag.Set("test.parallel", "4") // parallel tests mostly wait, for disks
+	debug.SetGCPercent(400)            // the tests allocate much
 	leaktest.Main(m)
 }
 

@@ -170,9 +170,9 @@ func TestRebuildCatchesUp(t *testing.T) {
 	}
 	publishOnce(50)()
 
-	// The log grows by 2500 envelopes while the generation is built, and by 50 when it has caught
+	// The log grows by 2200 envelopes while the generation is built, and by 50 when it has caught
 	// up with those.
-	publishMany := publishOnce(2500)
+	publishMany := publishOnce(2200)
 	publishFew := publishOnce(50)
 	subscriptions := 0
 	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
@@ -225,7 +225,7 @@ func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envel
 func TestStoppedRebuildLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := newTestLog(t)
-	last := w.publish(2500)
+	last := w.publish(2200)
 	fs := vfs.NewMem()
 	l := w.openLive(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {

@@ -107,7 +107,7 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 func TestStoppedResizeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := newTestLog(t)
-	last := w.publish(2500)
+	last := w.publish(2200)
 	fs := vfs.NewMem()
 	l := w.openLive(newGraph, store.Options{FS: fs, Partitioned: true})
 
