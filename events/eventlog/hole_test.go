@@ -45,7 +45,7 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 	t.Parallel()
 	histories := 8
 	if testing.Short() {
-		histories = 3
+		histories = 2
 	}
 	runInBubble(t, func(t *testing.T) {
 		for n := range histories {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // docs/development.md says how to run the tests in full
 	_ = flag.Set("test.parallel", "6") // parallel tests mostly wait, for elections and disks
+	debug.SetGCPercent(400)            // the tests allocate much
 	if dir := os.Getenv(childEnv); dir != "" {
 		publishUntilKilled(dir)
 		return

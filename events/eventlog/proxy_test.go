@@ -133,7 +133,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	checkLeaks(t)
 	cuts := 1000
 	if testing.Short() {
-		cuts = 100
+		cuts = 50
 	}
 	ns := startTestServer(t, server.Options{})
 	p := newProxy(t, ns)

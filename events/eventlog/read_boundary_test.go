@@ -17,7 +17,7 @@ func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 	t.Parallel()
 	histories := 12
 	if testing.Short() {
-		histories = 3
+		histories = 2
 	}
 	runInBubble(t, func(t *testing.T) {
 		for n := range histories {

@@ -43,7 +43,7 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 	}
 	defer sub.Close()
 
-	const calls, restarts = 300, 3
+	const calls, restarts = 120, 3
 	acked := make(chan uint64, calls)
 	go func() {
 		defer close(acked)
