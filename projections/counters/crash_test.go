@@ -35,7 +35,6 @@ func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 
 			counts := conformance.CheckCrashes(t, func() projections.Projection { return New(DefaultSettings()) },
 				envelopes(history, len(history)-2), store.Bounds{BatchBytes: 2 << 10, FlushBytes: 16 << 10})
-			t.Logf("%+v", counts)
 			if counts.ImagesInsideEnvelope == 0 {
 				t.Errorf("got %+v, want a crash inside an envelope", counts)
 			}
