@@ -222,7 +222,7 @@ func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, othe
 	answers := strings.Split("\n"+recorded, "\n$ skein ")[1:]
 	for _, answer := range answers {
 		command, want, _ := strings.Cut(answer, "\n")
-		got := mustSkein(t, s, program, "", strings.Fields(command)...)
+		got := runRecorded(t, s, program, command)
 		if changedQueries != nil && changedQueries.MatchString(command) {
 			continue
 		}
@@ -240,6 +240,20 @@ func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, othe
 	if least := len(goldenQueries) - 5; len(answers) < least {
 		t.Errorf("got %d recorded commands, want at least %d", len(answers), least)
 	}
+}
+
+// runRecorded runs a command as mustSkein does. The program under test needs no process for it.
+func runRecorded(t *testing.T, s *serverProcess, program, command string) string {
+	t.Helper()
+	args := strings.Fields(command)
+	if program != "skein" {
+		return mustSkein(t, s, program, "", args...)
+	}
+	code, out, errOut := runInProcess(append(args, "--server", s.addr)...) //nolint:contextcheck // a command line has no context
+	if code != exitOK {
+		t.Fatalf("skein %s: exit code %d\n%s%s", command, code, out, errOut)
+	}
+	return out + errOut
 }
 
 // waitUntilArchived waits until the archive has the whole log.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,13 @@ func TestMain(m *testing.M) {
 	// variable is set. The tests start hundreds of processes.
 	if os.Getenv(raceOptionsVar) == "" {
 		_ = os.Setenv(raceOptionsVar, "atexit_sleep_ms=0")
+	}
+
+	// Otherwise a sixth of the time of the tests, and of the processes that they start, is garbage
+	// collection.
+	debug.SetGCPercent(400)
+	if err := os.Setenv(gcPercentVar, "400"); err != nil {
+		panic(err)
 	}
 
 	// A service refuses calls while the machine is too busy to begin them in time. The tests must
@@ -113,6 +121,9 @@ func testSeed(t *testing.T) uint64 {
 // raceOptionsVar names the environment variable with the options of the race detector.
 const raceOptionsVar = "GORACE"
 
+// gcPercentVar names the environment variable that tells processes how much garbage to collect.
+const gcPercentVar = "GOGC"
+
 // TestScripts runs the scenarios in testdata/script. Besides the usual commands of testscript, the
 // scenarios have these:
 //
@@ -145,6 +156,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(raceOptionsVar, os.Getenv(raceOptionsVar))
+			env.Setenv(gcPercentVar, os.Getenv(gcPercentVar))
 			return os.MkdirAll(env.Getenv("TMPDIR"), 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,6 +164,11 @@ func (s *serverProcess) launch(ctx context.Context) error {
 	// Nothing is written to this pipe. It closes when the test binary ends, even if the binary is
 	// killed, and runSkein then ends the process.
 	s.cmd.Env = append(os.Environ(), exitOnStdinEOF+"=1")
+
+	// A test that limits the memory of a service measures it.
+	if slices.Contains(s.flags, "--memory") {
+		s.cmd.Env = append(s.cmd.Env, gcPercentVar+"=")
+	}
 	if _, err := s.cmd.StdinPipe(); err != nil {
 		return err
 	}
