@@ -231,6 +231,11 @@ func checkAnswers(t *testing.T, s *serverProcess, program, recorded string, othe
 			got = positionPattern.ReplaceAllString(got, "POSITION")
 			want = positionPattern.ReplaceAllString(want, "POSITION")
 		}
+		// Page tokens of feeds by heat have more in them than those of v0.1, which are still read.
+		if strings.Contains(command, "query feed") && strings.Contains(command, "--order trending") {
+			got = pageTokenPattern.ReplaceAllString(got, "TOKEN")
+			want = pageTokenPattern.ReplaceAllString(want, "TOKEN")
+		}
 		if strings.TrimRight(got, "\n") != strings.TrimRight(want, "\n") {
 			t.Errorf("skein %s: got\n%s\nwant\n%s", command, got, want)
 		}
@@ -249,7 +254,7 @@ func runRecorded(t *testing.T, s *serverProcess, program, command string) string
 	if program != "skein" {
 		return mustSkein(t, s, program, "", args...)
 	}
-	code, out, errOut := runInProcess(append(args, "--server", s.addr)...) //nolint:contextcheck // a command line has no context
+	code, out, errOut := runInProcess(append(args, "--server", s.addr)...)
 	if code != exitOK {
 		t.Fatalf("skein %s: exit code %d\n%s%s", command, code, out, errOut)
 	}

@@ -153,11 +153,11 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 	}()
 
-	// Newer pins have smaller sort keys. nextBatch ends the feed before the first sort key that is
-	// bound or greater. The smallest key that is greater than sortKey is sortKey followed by a zero
-	// byte. With this bound, the pin itself is the last entry, if it is in the feed.
+	// Newer pins have smaller sort keys. The smallest key that is greater than sortKey is sortKey
+	// followed by a zero byte. With this bound, the pin itself is the last entry, if it is in the
+	// feed.
 	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
-	bound := append(bytes.Clone(sortKey), 0)
+	it.bound = append(bytes.Clone(sortKey), 0)
 
 	// With OnePerItem, nextBatch adds the item of each pin that it reads to shownItems. That
 	// includes items that HiddenItems then hides. The item of this pin is not hidden, so if it is
@@ -167,7 +167,7 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 	count := 0
 	var lastSortKey []byte
 	for !it.ended {
-		_, sortKeys, batchErr := it.nextBatch(ctx, explainBatch, bound, shownItems)
+		_, sortKeys, batchErr := it.nextBatch(ctx, explainBatch, shownItems)
 		if batchErr != nil {
 			return Explanation{}, batchErr
 		}

@@ -56,8 +56,13 @@ type feedIterator struct {
 	// outboxesOpened is how many outboxes were opened so far. An outbox that was merged above the
 	// floor and again below it counts twice.
 	outboxesOpened int
+	// lastRead is the sort key of the last pin that nextBatch has read, also if it left the pin out.
+	lastRead []byte
 	// remainingPins is how many more pins nextBatch may read; a negative number means any number.
 	remainingPins int
+	// bound ends the feed before the first sort key that is bound or greater. nil means that the
+	// feed ends after the last pin. It is set before the first pin is read.
+	bound []byte
 	// ended is set by nextBatch when it has no more pins to return.
 	ended bool
 }
@@ -256,6 +261,9 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 		// Do not use this sort key. The merge that begins at the floor returns it again if the
 		// reader follows an outbox that has it.
 		if !w.belowFloor && w.reachesFloor(sortKey) {
+			if w.isAtBound(w.floor) {
+				return nil, nil, nil
+			}
 			if err := w.continueBelowFloor(w.floor); err != nil {
 				return nil, nil, err
 			}
@@ -263,7 +271,7 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 		}
 
 		w.recordMerged(sortKey)
-		if sortKey == nil {
+		if sortKey == nil || w.isAtBound(sortKey) {
 			return nil, nil, nil
 		}
 
@@ -283,6 +291,11 @@ func (w *feedIterator) reachesFloor(sortKey []byte) bool {
 		return false
 	}
 	return sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0
+}
+
+// isAtBound reports whether the feed ends before a sort key.
+func (w *feedIterator) isAtBound(sortKey []byte) bool {
+	return w.bound != nil && bytes.Compare(sortKey, w.bound) >= 0
 }
 
 // visiblePin returns the pin with a sort key. It returns nil if the pin does not live, now has

@@ -61,6 +61,7 @@ func (q *Queries) readNewest(
 			bound = appendNewestFirst(nil, marker)
 		}
 	}
+	it.bound = bound
 
 	var lastSortKey []byte
 	for {
@@ -73,7 +74,7 @@ func (q *Queries) readNewest(
 		if f.HiddenItems != nil {
 			wanted += missing / 8
 		}
-		batch, sortKeys, err := it.nextBatch(ctx, wanted, bound, shownItems)
+		batch, sortKeys, err := it.nextBatch(ctx, wanted, shownItems)
 		if err != nil {
 			return Page{}, err
 		}
@@ -128,8 +129,7 @@ func (q *Queries) resumeNewest(
 	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// nextBatch returns the next pins that the feed shows, at most n, and their sort keys. If bound is
-// not nil, the feed ends before the first sort key that is bound or greater.
+// nextBatch returns the next pins that the feed shows, at most n, and their sort keys.
 //
 // nextBatch sets w.ended if it has reached the end of the feed or read w.remainingPins pins. It
 // returns no pins only if w.ended is set. It calls [Feed.HiddenItems] with up to n items at a time.
@@ -137,7 +137,7 @@ func (q *Queries) resumeNewest(
 // For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the
 // items of the other pins to shownItems. For other feeds, shownItems is not used.
 func (w *feedIterator) nextBatch(
-	ctx context.Context, n int, bound []byte, shownItems map[string]bool,
+	ctx context.Context, n int, shownItems map[string]bool,
 ) ([]Pin, [][]byte, error) {
 	// HiddenItems may hide all pins of a batch. That is not the end of the feed, so the loop then
 	// reads another batch.
@@ -156,10 +156,11 @@ func (w *feedIterator) nextBatch(
 			if err != nil {
 				return nil, nil, err
 			}
-			if p == nil || bound != nil && bytes.Compare(sortKey, bound) >= 0 {
+			if p == nil {
 				w.ended = true
 				break
 			}
+			w.lastRead = sortKey
 			w.remainingPins-- // a negative number means no limit, and stays negative
 
 			if w.feed.OnePerItem {

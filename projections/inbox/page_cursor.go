@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"encoding/binary"
-	"math"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/internal/fields"
@@ -15,16 +14,20 @@ const (
 	// bytes of the last entry's sort key follow. If the feed has OnePerItem, the sort key of the
 	// session's first entry follows that.
 	cursorNewest = 1
-	// cursorTrending begins the cursor of a feed in the order Trending. What follows is the
-	// sequence of the session's position (uvarint), its log time (uvarint), 1 if the last entry has
-	// a score or else 0 (1 byte), the score (8 bytes), and the sort key of the last entry.
-	cursorTrending = 2
+	// cursorTrendingV01 began the cursor of a feed in the order Trending in v0.1, and is still
+	// read. What follows is as for cursorTrending, without the oldest pin.
+	cursorTrendingV01 = 2
 	// cursorTop begins [Page.Top]. A time follows, encoded as in a sort key (8 bytes). Pins that
 	// are newer than this time have smaller sort keys.
 	cursorTop = 3
 	// cursorPins begins the cursor of [Queries.Pins]. The creation time and the id of the last pin
 	// follow, encoded as in the key of an outbox row.
 	cursorPins = 4
+	// cursorTrending begins the cursor of a feed in the order Trending. What follows is the
+	// sequence of the session's position (uvarint), its log time (uvarint), the length (uvarint)
+	// and the bytes of the sort key of the oldest pin that the session ranks, 1 if the last entry
+	// has a score or else 0 (1 byte), the score (8 bytes), and the sort key of the last entry.
+	cursorTrending = 5
 )
 
 // newestCursor returns the cursor of the page behind the entry with this sort key. top is the sort
@@ -79,19 +82,25 @@ func (h *trendingKey) before(other *trendingKey) bool {
 	return string(h.sortKey) < string(other.sortKey)
 }
 
-// heatSession is the position at which a session in the order Trending began. All pages of the
-// session use the scores at this position.
+// heatSession is a session in the order Trending. All pages of the session use the scores at the
+// position at which it began.
 type heatSession struct {
 	seq uint64
 	// time is the log time at seq. The session leaves out newer pins, and expires
 	// [SessionLifetime] later.
 	time events.Micros
+	// oldest is the sort key of the oldest pin that the session ranks. It is nil until a page has
+	// chosen this pin.
+	oldest []byte
 }
 
-// trendingCursor returns the cursor of the page behind the entry at a place.
+// trendingCursor returns the cursor of the page behind the entry at a place, in a session whose oldest
+// pin is chosen.
 func trendingCursor(s heatSession, place *trendingKey) PageCursor {
 	cursor := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	cursor = binary.AppendUvarint(cursor, uint64(s.time))
+	cursor = binary.AppendUvarint(cursor, uint64(len(s.oldest)))
+	cursor = append(cursor, s.oldest...)
 
 	scored := byte(0)
 	if place.scored {
@@ -102,27 +111,33 @@ func trendingCursor(s heatSession, place *trendingKey) PageCursor {
 	return append(cursor, place.sortKey...)
 }
 
-// parseTrendingCursor decodes what trendingCursor has encoded.
+// parseTrendingCursor decodes what trendingCursor has encoded. The session of a cursor of v0.1
+// has no oldest pin yet.
 func parseTrendingCursor(cursor PageCursor) (s heatSession, place trendingKey, err error) {
-	if len(cursor) < 2 || cursor[0] != cursorTrending {
+	if len(cursor) < 2 || cursor[0] != cursorTrending && cursor[0] != cursorTrendingV01 {
 		return s, place, ErrPageCursor
 	}
 
 	r := fields.Reader{Rest: cursor[1:]}
 	s.seq = r.Uvarint()
-	t := r.Uvarint()
-
-	// The byte that says whether there is a score and the score itself take 9 bytes.
-	if r.Bad || t > math.MaxInt64 || len(r.Rest) < 9 || r.Rest[0] > 1 {
-		return s, place, ErrPageCursor
+	s.time = events.Micros(r.Uvarint())
+	if cursor[0] == cursorTrending {
+		s.oldest = r.Bytes()
+		if _, _, _, err := cutSortKey(s.oldest); err != nil {
+			return heatSession{}, place, ErrPageCursor
+		}
 	}
 
-	s.time = events.Micros(t)
+	// The byte that says whether there is a score and the score itself take 9 bytes.
+	if r.Bad || s.time < 0 || len(r.Rest) < 9 || r.Rest[0] > 1 {
+		return heatSession{}, place, ErrPageCursor
+	}
+
 	place.scored = r.Rest[0] == 1
 	place.score = int64(binary.BigEndian.Uint64(r.Rest[1:]))
 	place.sortKey = r.Rest[9:]
 	if _, _, _, err := cutSortKey(place.sortKey); err != nil {
-		return s, place, ErrPageCursor
+		return heatSession{}, place, ErrPageCursor
 	}
 	return s, place, nil
 }

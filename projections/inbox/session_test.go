@@ -106,12 +106,15 @@ func drawSession(t *rapid.T, users []string) *sessionReader {
 	}
 }
 
-// list returns the entries of the session's list at a position.
+// list returns the entries of the session's list at a position. The first page chooses which pins
+// a session by heat ranks: older pins that appear later push none of them out.
 func (r *sessionReader) list(now *model.Graph) map[entry]bool {
 	feed := now.Feed(r.feed.Reader, r.feed.IncludeOwn)
 	if r.feed.Order == inbox.Trending {
 		feed = slices.DeleteFunc(feed, func(p model.Pin) bool { return p.Created > r.began })
-		feed = feed[:min(len(feed), r.ranked)]
+		if r.always == nil {
+			feed = feed[:min(len(feed), r.ranked)]
+		}
 	}
 	if r.feed.OnePerItem {
 		feed = model.OnePerItem(feed)

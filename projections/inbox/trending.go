@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"bytes"
 	"container/heap"
 	"context"
 
@@ -24,13 +25,14 @@ type Scores interface {
 }
 
 // readTrending reads a page of a feed in the order Trending. A session is the sequence of pages
-// that a caller reads with the cursors of the pages before. All pages of a session leave out pins
-// that are newer than the beginning of the session, and use the scores of that time, whatever is
-// played meanwhile. So every pin keeps its place throughout the session (I9). Each page decides
-// anew which pins live and are visible.
+// that a caller reads with the cursors of the pages before. The first page ranks the newest
+// [Feed.MaxRanked] pins. The pages after it rank all pins from the beginning of the session down to
+// the oldest of these, however many have appeared there meanwhile, so no pin pushes another one
+// out. All pages use the scores of the beginning of the session, whatever is played meanwhile. So
+// every pin keeps its place throughout the session (I9).
 //
-// Each page reads and ranks the newest [Feed.MaxRanked] of the remaining pins, and returns the n
-// that come first after the page cursor.
+// Each page decides anew which pins live and are visible, and returns the n that come first after
+// the page cursor.
 func (q *Queries) readTrending(
 	ctx context.Context, f *Feed, after PageCursor, n int,
 ) (page Page, err error) {
@@ -43,8 +45,6 @@ func (q *Queries) readTrending(
 		return page, err
 	}
 
-	// Begin at the time of the session. Otherwise a pin that is created between two pages would
-	// push an older one out of the newest MaxRanked pins (I9).
 	it, err := q.newFeedIterator(ctx, f, appendNewestFirst(nil, session.time))
 	if err != nil {
 		return page, err
@@ -54,7 +54,14 @@ func (q *Queries) readTrending(
 			err = closeErr
 		}
 	}()
-	it.remainingPins = f.MaxRanked // nextBatch sets it.ended after so many pins
+
+	isChosen := session.oldest != nil
+	if isChosen {
+		// No sort key lies between the oldest one and that one with a zero byte appended.
+		it.bound = append(bytes.Clone(session.oldest), 0)
+	} else {
+		it.remainingPins = f.MaxRanked // nextBatch sets it.ended after so many pins
+	}
 
 	if page.ReadMarker, err = readMarker(q.state, f.Reader); err != nil {
 		return page, err
@@ -75,7 +82,7 @@ func (q *Queries) readTrending(
 	shownItems := map[string]bool{}
 
 	for !it.ended {
-		pins, sortKeys, err := it.nextBatch(ctx, trendingBatch, nil, shownItems)
+		pins, sortKeys, err := it.nextBatch(ctx, trendingBatch, shownItems)
 		if err != nil {
 			return page, err
 		}
@@ -93,6 +100,9 @@ func (q *Queries) readTrending(
 		}
 	}
 
+	if !isChosen {
+		session.oldest = it.lastRead
+	}
 	if last != nil {
 		if err := q.checkSessionScores(last, scores); err != nil {
 			return page, err
@@ -155,7 +165,7 @@ func (q *Queries) newTrendingSession(f *Feed) heatSession {
 	if f.Heat.At.LastTime-begin.LastTime > SessionLifetime {
 		begin = f.Heat.At
 	}
-	return heatSession{begin.Seq, begin.LastTime}
+	return heatSession{seq: begin.Seq, time: begin.LastTime}
 }
 
 // checkSessionScores returns [ErrExpired] if the last entry of the page before had another score

@@ -9,6 +9,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestTrendingSessionKeepsItsOrder checks that, whatever is played between its pages, a session by
@@ -73,7 +75,7 @@ func TestTrendingSessionKeepsItsOrder(t *testing.T) {
 }
 
 // TestTrendingRanksTheNewestPins checks that a feed by heat ranks its newest pins, as many as it asks
-// for, and that pins that are created during a session remove none of them.
+// for, and that pins that are created during a session neither remove any of them nor appear.
 func TestTrendingRanksTheNewestPins(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
@@ -84,7 +86,116 @@ func TestTrendingRanksTheNewestPins(t *testing.T) {
 	}
 	l.add(events.Event{Kind: events.Played, User: "zoe", Item: "p0"}, events.Event{Kind: events.Played, User: "zoe", Item: "p3"})
 
+	var got []string
+	var after inbox.PageCursor
+	for len(got) == 0 || after != nil {
+		v := mustView(t, s)
+		f := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
+		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 1)
+		if err := errors.Join(err, v.Close()); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, pinNames(p.Pins)...)
+		after = p.Next
+		l.add(newPin("bob", fmt.Sprint("new", len(got))))
+	}
+	if want := []string{"bob/p3", "bob/p5", "bob/p4", "bob/p2"}; !slices.Equal(got, want) {
+		t.Errorf("got the pins %v, want %v", got, want)
+	}
+}
+
+// TestPagesByHeatOpenNoOutboxes checks that a session by heat reads only the inbox in memory if that
+// has all pins that the session ranks.
+func TestPagesByHeatOpenNoOutboxes(t *testing.T) {
+	set := inbox.DefaultSettings()
+	set.Keep = 4
+	s := openMemWith(t, set, querycache.New(1<<20))
+	defer s.Close()
+	l := newLogBuilder(t, s)
+	l.add(newFollow("ann", "bob"))
+	mustReadPage(t, s, inbox.Feed{Reader: "ann"}, 1)
+	for i := range 8 {
+		l.add(newPin("bob", fmt.Sprint("p", i)))
+	}
+
+	v := mustView(t, s)
+	defer v.Close()
+	f := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
+	shown := 0
+	var after inbox.PageCursor
+	for number := 0; number == 0 || after != nil; number++ {
+		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.OutboxesOpened != 0 {
+			t.Errorf("page %d: got %d opened outboxes, want none", number, p.OutboxesOpened)
+		}
+		shown += len(p.Pins)
+		after = p.Next
+	}
+	if shown != 4 {
+		t.Errorf("got %d pins, want 4", shown)
+	}
+}
+
+// TestOlderPinsPushNoneOut checks that pins that appear during a session by heat remove none of those
+// that it ranks, although they are older than the beginning of the session: their owner was muted.
+func TestOlderPinsPushNoneOut(t *testing.T) {
+	s := openMem(t, inbox.DefaultSettings())
+	defer s.Close()
+	l := newLogBuilder(t, s)
+	l.add(newFollow("ann", "bob"), newFollow("ann", "cid"))
+	l.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: "cid"})
+	for i := range 4 {
+		l.add(newPin("bob", fmt.Sprint("b", i)))
+		l.add(newPin("cid", fmt.Sprint("c", i)))
+	}
+
 	read := func(after inbox.PageCursor) inbox.Page {
+		t.Helper()
+		v := mustView(t, s)
+		defer v.Close()
+		f := rankByHeat(inbox.Feed{Reader: "ann"}, 3, l.cursor, l.events)
+		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+
+	// The session ranks b3, b2 and b1. Later it ranks the pins of cid between these, too: c3 and c2
+	// come before the end of the first page, and c1 after it.
+	first := read(nil)
+	l.add(events.Event{Kind: events.UserUnmuted, User: "ann", Peer: "cid"})
+	second := read(first.Next)
+	want := []string{"bob/b3", "bob/b2", "cid/c1", "bob/b1"}
+	if got := pinNames(append(first.Pins, second.Pins...)); !slices.Equal(got, want) || second.Next != nil {
+		t.Errorf("got the pins %v and the page cursor %x, want %v and none", got, second.Next, want)
+	}
+}
+
+// TestSessionOfOutdatedInboxKeepsItsPins checks that a session by heat that begins at an outdated
+// inbox loses none of its pins when a later page comes from the inbox that has replaced it.
+func TestSessionOfOutdatedInboxKeepsItsPins(t *testing.T) {
+	outdated := openMem(t, inbox.DefaultSettings())
+	defer outdated.Close()
+	current := openMem(t, inbox.DefaultSettings())
+	defer current.Close()
+	behind, l := newLogBuilder(t, outdated), newLogBuilder(t, current)
+	for _, both := range []*logBuilder{behind, l} {
+		both.add(newFollow("ann", "bob"))
+		for i := range 4 {
+			both.add(newPin("bob", fmt.Sprint("old", i)))
+		}
+	}
+
+	// The log goes on for more than the lifetime of a session, and the outdated inbox does not follow.
+	l.advanceTo(2 * inbox.SessionLifetime)
+	l.add(newPin("bob", "new0"))
+	l.add(newPin("bob", "new1"))
+
+	read := func(s *store.Store, after inbox.PageCursor) inbox.Page {
 		t.Helper()
 		v := mustView(t, s)
 		defer v.Close()
@@ -95,15 +206,41 @@ func TestTrendingRanksTheNewestPins(t *testing.T) {
 		}
 		return p
 	}
-
-	first := read(nil)
-	l.add(newPin("bob", "new1"), newPin("bob", "new2"), newPin("bob", "new3"))
-	second := read(first.Next)
-	want := []string{"bob/p3", "bob/p5", "bob/p4", "bob/p2"}
-	if got := pinNames(append(first.Pins, second.Pins...)); !slices.Equal(got, want) {
-		t.Errorf("got the pins %v, want %v", got, want)
+	first := read(outdated, nil)
+	second := read(current, first.Next)
+	want := []string{"bob/old3", "bob/old2", "bob/old1", "bob/old0"}
+	if got := pinNames(append(first.Pins, second.Pins...)); !slices.Equal(got, want) || second.Next != nil {
+		t.Errorf("got the pins %v and the page cursor %x, want %v and none", got, second.Next, want)
 	}
-	if second.Next != nil {
-		t.Errorf("got the page cursor %x after all ranked pins, want none", second.Next)
+}
+
+// TestCursorsOfV01ContinueSessions checks that a session by heat goes on with a page cursor that names
+// only the time of the session, as those of v0.1 do.
+func TestCursorsOfV01ContinueSessions(t *testing.T) {
+	s := openMem(t, inbox.DefaultSettings())
+	defer s.Close()
+	l := newLogBuilder(t, s)
+	l.add(newFollow("ann", "bob"))
+	for i := range 5 {
+		l.add(newPin("bob", fmt.Sprint("p", i)))
+	}
+	began := l.cursor
+	l.add(newPin("bob", "new"))
+
+	v := mustView(t, s)
+	defer v.Close()
+	ranked := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
+	var got []string
+	after := inbox.TrendingCursorOfV01(began, "bob", "p4", began.LastTime)
+	for after != nil {
+		p, err := inbox.CachedQuery(v).Feed(context.Background(), ranked, after, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, pinNames(p.Pins)...)
+		after = p.Next
+	}
+	if want := []string{"bob/p3", "bob/p2", "bob/p1"}; !slices.Equal(got, want) {
+		t.Errorf("got the pins %v, want %v", got, want)
 	}
 }
