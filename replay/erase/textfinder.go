@@ -1,6 +1,6 @@
 package erase
 
-import "strings"
+import "slices"
 
 // maxWindow limits [textFinder].window. Longer pieces of a text take longer to hash and tell ids
 // apart hardly better.
@@ -10,27 +10,33 @@ const maxWindow = 8
 // of ids. Looking for one after the other would take most of the time of a scrub for a thousand
 // users.
 type textFinder struct {
-	ids []string
+	// indexes has the indexes of the ids.
+	indexes map[string]int
 	// window is the length of the beginnings of ids by which they are looked up: that of the
 	// shortest id, at most maxWindow.
 	window int
 	// filter is a set of bits, one for each hash of hashWindow. The bits of the beginnings are set,
 	// so that nearly all places of a text need no lookup.
 	filter [1 << 10]uint64
-	// byBeginning has the indexes of ids by their first window bytes.
-	byBeginning map[string][]int
+	// lengths has the different lengths of ids by their first window bytes. Thousands of ids may
+	// begin alike, as numbers and ids with a time do, but they have few lengths.
+	lengths map[string][]int
 }
 
+// newTextFinder returns a finder of ids, which differ.
 func newTextFinder(ids []string) *textFinder {
-	f := &textFinder{ids: ids, window: maxWindow, byBeginning: map[string][]int{}}
+	f := &textFinder{indexes: map[string]int{}, window: maxWindow, lengths: map[string][]int{}}
 	for _, id := range ids {
 		f.window = min(f.window, len(id))
 	}
 	for i, id := range ids {
+		f.indexes[id] = i
 		beginning := id[:f.window]
 		h := hashWindow(beginning)
 		f.filter[h/64] |= 1 << (h % 64)
-		f.byBeginning[beginning] = append(f.byBeginning[beginning], i)
+		if !slices.Contains(f.lengths[beginning], len(id)) {
+			f.lengths[beginning] = append(f.lengths[beginning], len(id))
+		}
 	}
 	return f
 }
@@ -44,7 +50,7 @@ func hashWindow(s string) uint16 {
 	return uint16(h ^ h>>16)
 }
 
-// each calls do with the index of each id that the text contains. It may call do several times for
+// eachID calls do with the index of each id that the text contains. It may call do several times for
 // one id.
 func (f *textFinder) eachID(text string, do func(i int)) {
 	if f.window == 0 {
@@ -57,8 +63,11 @@ func (f *textFinder) eachID(text string, do func(i int)) {
 		if !mayBeID {
 			continue
 		}
-		for _, i := range f.byBeginning[beginning] {
-			if strings.HasPrefix(text[at:], f.ids[i]) {
+		for _, length := range f.lengths[beginning] {
+			if at+length > len(text) {
+				continue
+			}
+			if i, isID := f.indexes[text[at:at+length]]; isID {
 				do(i)
 			}
 		}
