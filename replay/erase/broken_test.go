@@ -11,7 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,37 +297,44 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	from := prepareDir(t)
 
-	var interruptedInOldEpoch, interruptedInNewEpoch int
-	for i, n := range stepsToInterrupt(t, from) {
-		s, steps, err := eraseInterruptedAt(t, from, n)
-		switch {
-		case err == nil:
-			// The number of steps varies, because the archiver and the scheduler of snapshots work
-			// at the same time.
-			t.Logf("the erasure had only %d steps", len(steps))
-		case s.o.Log.Epoch() > 1:
-			interruptedInNewEpoch++
-		default:
-			interruptedInOldEpoch++
-		}
+	// The interruptions wait for the disk most of the time, so several run at once.
+	var inOldEpoch, inNewEpoch atomic.Int32
+	t.Run("steps", func(t *testing.T) {
+		for i, n := range stepsToInterrupt(t, from) {
+			t.Run(strconv.Itoa(n), func(t *testing.T) {
+				t.Parallel()
+				s, steps, err := eraseInterruptedAt(t, from, n)
+				switch {
+				case err == nil:
+					// The number of steps varies, because the archiver and the scheduler of
+					// snapshots work at the same time.
+					t.Logf("the erasure had only %d steps", len(steps))
+				case s.o.Log.Epoch() > 1:
+					inNewEpoch.Add(1)
+				default:
+					inOldEpoch.Add(1)
+				}
 
-		// After every other interruption, restart the service. The others are temporary faults.
-		interruption := fmt.Sprintf("interrupted at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
-		if i%2 == 0 {
-			s.stop()
-			s = startService(t, s.dir)
-			interruption += ", restarted"
-		}
+				// After every other interruption, restart the service. The others are temporary
+				// faults.
+				interruption := fmt.Sprintf("at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
+				if i%2 == 0 {
+					s.stop()
+					s = startService(t, s.dir)
+					interruption += ", restarted"
+				}
 
-		mustErase(t, s)
-		if t.Failed() {
-			t.Fatalf("the erasure could not be repeated after it was %s", interruption)
+				mustErase(t, s)
+				if t.Failed() {
+					t.Fatalf("the erasure could not be repeated after it was interrupted %s", interruption)
+				}
+			})
 		}
-	}
+	})
 
-	if interruptedInOldEpoch == 0 || interruptedInNewEpoch == 0 {
+	if inOldEpoch.Load() == 0 || inNewEpoch.Load() == 0 {
 		t.Errorf("got %d interruptions before the log was in the new epoch and %d after it, expected some of both",
-			interruptedInOldEpoch, interruptedInNewEpoch)
+			inOldEpoch.Load(), inNewEpoch.Load())
 	}
 }
 
