@@ -28,8 +28,8 @@ func CachedOver(r State, v *projections.View) *Queries {
 	return q
 }
 
-// TrendingCursorOfV01 returns the cursor that v0.1 made for the page behind a pin without a score, in
-// a session by heat that began at a position.
+// TrendingCursorOfV01 returns the cursor that v0.1 made for the page behind a pin without a score,
+// in a session by heat that began at a position.
 func TrendingCursorOfV01(began events.Cursor, owner, pin string, created events.Micros) PageCursor {
 	cursor := binary.AppendUvarint(PageCursor{cursorTrendingV01}, began.Seq)
 	cursor = binary.AppendUvarint(cursor, uint64(began.LastTime))

@@ -56,7 +56,8 @@ type feedIterator struct {
 	// outboxesOpened is how many outboxes were opened so far. An outbox that was merged above the
 	// floor and again below it counts twice.
 	outboxesOpened int
-	// lastRead is the sort key of the last pin that nextBatch has read, also if it left the pin out.
+	// lastRead is the sort key of the last pin that nextBatch has read, also if it left the pin
+	// out.
 	lastRead []byte
 	// remainingPins is how many more pins nextBatch may read; a negative number means any number.
 	remainingPins int

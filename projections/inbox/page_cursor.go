@@ -94,8 +94,8 @@ type heatSession struct {
 	oldest []byte
 }
 
-// trendingCursor returns the cursor of the page behind the entry at a place, in a session whose oldest
-// pin is chosen.
+// trendingCursor returns the cursor of the page behind the entry at a place, in a session whose
+// oldest pin is chosen.
 func trendingCursor(s heatSession, place *trendingKey) PageCursor {
 	cursor := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	cursor = binary.AppendUvarint(cursor, uint64(s.time))

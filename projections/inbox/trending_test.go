@@ -104,8 +104,8 @@ func TestTrendingRanksTheNewestPins(t *testing.T) {
 	}
 }
 
-// TestPagesByHeatOpenNoOutboxes checks that a session by heat reads only the inbox in memory if that
-// has all pins that the session ranks.
+// TestPagesByHeatOpenNoOutboxes checks that a session by heat reads only the inbox in memory if
+// that has all pins that the session ranks.
 func TestPagesByHeatOpenNoOutboxes(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 4
@@ -139,8 +139,9 @@ func TestPagesByHeatOpenNoOutboxes(t *testing.T) {
 	}
 }
 
-// TestOlderPinsPushNoneOut checks that pins that appear during a session by heat remove none of those
-// that it ranks, although they are older than the beginning of the session: their owner was muted.
+// TestOlderPinsPushNoneOut checks that pins that appear during a session by heat remove none of
+// those that it ranks, although they are older than the beginning of the session: their owner was
+// muted.
 func TestOlderPinsPushNoneOut(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
@@ -190,7 +191,8 @@ func TestSessionOfOutdatedInboxKeepsItsPins(t *testing.T) {
 		}
 	}
 
-	// The log goes on for more than the lifetime of a session, and the outdated inbox does not follow.
+	// The log goes on for more than the lifetime of a session, and the outdated inbox does not
+	// follow.
 	l.advanceTo(2 * inbox.SessionLifetime)
 	l.add(newPin("bob", "new0"))
 	l.add(newPin("bob", "new1"))
@@ -214,8 +216,8 @@ func TestSessionOfOutdatedInboxKeepsItsPins(t *testing.T) {
 	}
 }
 
-// TestCursorsOfV01ContinueSessions checks that a session by heat goes on with a page cursor that names
-// only the time of the session, as those of v0.1 do.
+// TestCursorsOfV01ContinueSessions checks that a session by heat goes on with a page cursor that
+// does not name the oldest pin, as those of v0.1.
 func TestCursorsOfV01ContinueSessions(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()

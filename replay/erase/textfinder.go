@@ -50,8 +50,8 @@ func hashWindow(s string) uint16 {
 	return uint16(h ^ h>>16)
 }
 
-// eachID calls do with the index of each id that the text contains. It may call do several times for
-// one id.
+// eachID calls do with the index of each id that the text contains. It may call do several times
+// for one id.
 func (f *textFinder) eachID(text string, do func(i int)) {
 	if f.window == 0 {
 		return // an id is empty, and no user has that id
