@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 		_ = os.Setenv(raceOptionsVar, "atexit_sleep_ms=0")
 	}
 
-	// Otherwise a sixth of the time of the tests, and of the processes that they start, is garbage
-	// collection.
+	// Otherwise garbage collection takes much of the time of the tests, and of the processes that
+	// they start.
 	debug.SetGCPercent(400)
 	if err := os.Setenv(gcPercentVar, "400"); err != nil {
 		panic(err)

@@ -1,11 +1,13 @@
 package inbox_test
 
 import (
+	"context"
 	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // secondHeat says how items gain heat in histories of some seconds.
@@ -46,6 +48,20 @@ func rankByHeat(f inbox.Feed, ranked int, at events.Cursor, history []events.Eve
 // rankByHeat returns the feed with all its pins ranked by the heats of the events so far.
 func (l *logBuilder) rankByHeat(f inbox.Feed) inbox.Feed {
 	return rankByHeat(f, 1000, l.cursor, l.events)
+}
+
+// mustReadByHeat reads a page of n pins of ann's feed by heat from a store, which may be behind the
+// log. The feed ranks its newest pins, by the heats of the events so far.
+func (l *logBuilder) mustReadByHeat(s *store.Store, ranked int, after inbox.PageCursor, n int) inbox.Page {
+	l.t.Helper()
+	v := mustView(l.t, s)
+	defer v.Close()
+	f := rankByHeat(inbox.Feed{Reader: "ann"}, ranked, l.cursor, l.events)
+	page, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, n)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return page
 }
 
 // inOrder returns the feed in an order.

@@ -10,7 +10,6 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/querycache"
-	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestTrendingSessionKeepsItsOrder checks that, whatever is played between its pages, a session by
@@ -89,12 +88,7 @@ func TestTrendingRanksTheNewestPins(t *testing.T) {
 	var got []string
 	var after inbox.PageCursor
 	for len(got) == 0 || after != nil {
-		v := mustView(t, s)
-		f := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
-		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 1)
-		if err := errors.Join(err, v.Close()); err != nil {
-			t.Fatal(err)
-		}
+		p := l.mustReadByHeat(s, 4, after, 1)
 		got = append(got, pinNames(p.Pins)...)
 		after = p.Next
 		l.add(newPin("bob", fmt.Sprint("new", len(got))))
@@ -118,16 +112,10 @@ func TestPagesByHeatOpenNoOutboxes(t *testing.T) {
 		l.add(newPin("bob", fmt.Sprint("p", i)))
 	}
 
-	v := mustView(t, s)
-	defer v.Close()
-	f := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
 	shown := 0
 	var after inbox.PageCursor
 	for number := 0; number == 0 || after != nil; number++ {
-		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := l.mustReadByHeat(s, 4, after, 2)
 		if p.OutboxesOpened != 0 {
 			t.Errorf("page %d: got %d opened outboxes, want none", number, p.OutboxesOpened)
 		}
@@ -153,23 +141,11 @@ func TestOlderPinsPushNoneOut(t *testing.T) {
 		l.add(newPin("cid", fmt.Sprint("c", i)))
 	}
 
-	read := func(after inbox.PageCursor) inbox.Page {
-		t.Helper()
-		v := mustView(t, s)
-		defer v.Close()
-		f := rankByHeat(inbox.Feed{Reader: "ann"}, 3, l.cursor, l.events)
-		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-
 	// The session ranks b3, b2 and b1. Later it ranks the pins of cid between these, too: c3 and c2
 	// come before the end of the first page, and c1 after it.
-	first := read(nil)
+	first := l.mustReadByHeat(s, 3, nil, 2)
 	l.add(events.Event{Kind: events.UserUnmuted, User: "ann", Peer: "cid"})
-	second := read(first.Next)
+	second := l.mustReadByHeat(s, 3, first.Next, 2)
 	want := []string{"bob/b3", "bob/b2", "cid/c1", "bob/b1"}
 	if got := pinNames(append(first.Pins, second.Pins...)); !slices.Equal(got, want) || second.Next != nil {
 		t.Errorf("got the pins %v and the page cursor %x, want %v and none", got, second.Next, want)
@@ -197,19 +173,8 @@ func TestSessionOfOutdatedInboxKeepsItsPins(t *testing.T) {
 	l.add(newPin("bob", "new0"))
 	l.add(newPin("bob", "new1"))
 
-	read := func(s *store.Store, after inbox.PageCursor) inbox.Page {
-		t.Helper()
-		v := mustView(t, s)
-		defer v.Close()
-		f := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
-		p, err := inbox.CachedQuery(v).Feed(context.Background(), f, after, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	first := read(outdated, nil)
-	second := read(current, first.Next)
+	first := l.mustReadByHeat(outdated, 4, nil, 2)
+	second := l.mustReadByHeat(current, 4, first.Next, 2)
 	want := []string{"bob/old3", "bob/old2", "bob/old1", "bob/old0"}
 	if got := pinNames(append(first.Pins, second.Pins...)); !slices.Equal(got, want) || second.Next != nil {
 		t.Errorf("got the pins %v and the page cursor %x, want %v and none", got, second.Next, want)
@@ -229,16 +194,10 @@ func TestCursorsOfV01ContinueSessions(t *testing.T) {
 	began := l.cursor
 	l.add(newPin("bob", "new"))
 
-	v := mustView(t, s)
-	defer v.Close()
-	ranked := rankByHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.events)
 	var got []string
 	after := inbox.TrendingCursorOfV01(began, "bob", "p4", began.LastTime)
 	for after != nil {
-		p, err := inbox.CachedQuery(v).Feed(context.Background(), ranked, after, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := l.mustReadByHeat(s, 4, after, 1)
 		got = append(got, pinNames(p.Pins)...)
 		after = p.Next
 	}
