@@ -20,7 +20,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/gateway/internal/feedwatch"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
@@ -40,10 +40,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Tests are short unless they are run with -short=false; see docs/development.md.
-	_ = flag.Set("test.short", "true")
 	_ = flag.Set("test.parallel", "6") // parallel tests mostly wait, for timers and disks
-	leaktest.Main(m)
+	testmain.Run(m)
 }
 
 // world is a whole service: an embedded log on disk, the graph, and a server on a port of its own.

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
@@ -35,9 +35,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 
-	// Short is the default; -short=false runs everything at full length (docs/development.md).
-	_ = flag.Set("test.short", "true")
-
 	// Most tests wait for processes more than they compute. With more tests at once, they would
 	// wait for each other.
 	_ = flag.Set("test.parallel", "6")
@@ -48,9 +45,7 @@ func TestMain(m *testing.M) {
 		_ = os.Setenv(raceOptionsVar, "atexit_sleep_ms=0")
 	}
 
-	// Otherwise garbage collection takes much of the time of the tests, and of the processes that
-	// they start.
-	debug.SetGCPercent(400)
+	// Otherwise garbage collection takes much of the time of the processes that tests start.
 	if err := os.Setenv(gcPercentVar, "400"); err != nil {
 		panic(err)
 	}
@@ -87,6 +82,7 @@ func runSkein() {
 type leakCheckedTests struct{ tests *testing.M }
 
 func (l leakCheckedTests) Run() int {
+	testmain.Prepare()
 	code := l.tests.Run()
 	if code != 0 {
 		return code

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -19,15 +17,11 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // the tests allocate much
-	leaktest.Main(m)
-}
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // start is the time at which the logs of the tests begin.
 const start = events.Micros(1_700_000_000_000_000)

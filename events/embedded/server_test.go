@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 )
 
 // childEnv is the environment variable that makes the test binary read its input to the end and do
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
-	leaktest.Main(m)
+	testmain.Run(m)
 }
 
 // mustStart starts a server on a directory until the end of the test.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -25,14 +25,12 @@ import (
 const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // docs/development.md says how to run the tests in full
 	_ = flag.Set("test.parallel", "6") // parallel tests mostly wait, for elections and disks
-	debug.SetGCPercent(400)            // the tests allocate much
 	if dir := os.Getenv(childEnv); dir != "" {
 		publishUntilKilled(dir)
 		return
 	}
-	leaktest.Main(m)
+	testmain.Run(m)
 }
 
 // testContext returns a context that ends after five minutes, or with the test.

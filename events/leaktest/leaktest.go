@@ -3,8 +3,6 @@
 package leaktest
 
 import (
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -13,19 +11,6 @@ import (
 
 // patience is how long Find waits for goroutines that are about to end.
 const patience = time.Minute
-
-// Main is for TestMain: it runs the tests of a package and ends the process. The tests fail if
-// goroutines are left.
-func Main(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
 
 // Verify makes the test fail if goroutines are left that the options do not ignore, such as
 // [goleak.IgnoreCurrent].

@@ -18,10 +18,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // testLog is the log id of the clusters of the tests.
 const testLog = "test"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
@@ -23,7 +23,7 @@ import (
 // this time.
 const patience = 5 * time.Minute
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // startService starts a service with the graph projection in a temporary directory. It returns the
 // URL of the service, and a function that stops the service and removes the directory. It takes no

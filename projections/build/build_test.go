@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -18,7 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func newSeen() projections.Projection { return seen.New(seen.DefaultSettings()) }
 

@@ -1,13 +1,9 @@
 package counters
 
 import (
-	"flag"
-	"runtime/debug"
 	"testing"
+
+	"github.com/skein-feed/skein/events/testmain"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
-	m.Run()
-}
+func TestMain(m *testing.M) { testmain.Run(m) }

@@ -1,11 +1,9 @@
 package graph_test
 
 import (
-	"flag"
 	"testing"
+
+	"github.com/skein-feed/skein/events/testmain"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	m.Run()
-}
+func TestMain(m *testing.M) { testmain.Run(m) }

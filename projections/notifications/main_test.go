@@ -1,13 +1,9 @@
 package notifications
 
 import (
-	"flag"
 	"testing"
 
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	leaktest.Main(m)
-}
+func TestMain(m *testing.M) { testmain.Run(m) }

@@ -1,24 +1,18 @@
 package seen_test
 
 import (
-	"flag"
-	"runtime/debug"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // the tests allocate much
-	leaktest.Main(m)
-}
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 const day = events.Micros(24 * 3600 * 1_000_000)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/graph"
@@ -25,7 +25,7 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // newProjection returns the i-th projection. Its settings have so low a threshold that feeds read
 // some owners' pins from outboxes. The graph stores all lists, and inbox sorts lists when they are

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -28,10 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	_ = flag.Set("test.parallel", "4") // parallel tests mostly wait, for disks
-	debug.SetGCPercent(400)            // the tests allocate much
-	leaktest.Main(m)
+	testmain.Run(m)
 }
 
 // testLog is an embedded log with a hub, and projections that follow it.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/graph"
@@ -27,7 +27,7 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // memoryBucket is a bucket in memory, whose operations can be made to fail.
 type memoryBucket struct {

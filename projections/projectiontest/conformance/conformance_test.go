@@ -1,14 +1,12 @@
 package conformance
 
 import (
-	"flag"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/leaktest"
+	"github.com/skein-feed/skein/events/testmain"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -16,11 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	debug.SetGCPercent(400)            // otherwise a third of the time is garbage collection
-	leaktest.Main(m)
-}
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // smallSettings returns settings with which generated histories cause what otherwise takes years or
 // millions of users.

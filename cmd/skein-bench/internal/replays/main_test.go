@@ -1,12 +1,9 @@
 package replays
 
 import (
-	"flag"
 	"testing"
+
+	"github.com/skein-feed/skein/events/testmain"
 )
 
-func TestMain(m *testing.M) {
-	// Short is the default; -short=false runs everything at full length (docs/development.md).
-	_ = flag.Set("test.short", "true")
-	m.Run()
-}
+func TestMain(m *testing.M) { testmain.Run(m) }

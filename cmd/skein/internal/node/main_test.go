@@ -1,0 +1,9 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/skein-feed/skein/events/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.Run(m) }
