@@ -302,6 +302,7 @@ func TestListOperationsPagesFromTheLatest(t *testing.T) {
 // TestWatchOperationFollowsItToItsEnd checks how a stream ends: after the last state of an
 // operation that has ended, and with an error if the service stops before the operation.
 func TestWatchOperationFollowsItToItsEnd(t *testing.T) {
+	t.Parallel()
 	var n notebook
 	w := newWorld(t, withOperator(&n))
 	watch := func(id string) *connect.ServerStreamForClient[skeinv1.WatchOperationResponse] {

@@ -204,6 +204,7 @@ func awaitRefused(t *testing.T, addr string) {
 // TestShutdownTimeout checks that a call that does not end in time is interrupted, and that Run
 // returns an error about it.
 func TestShutdownTimeout(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.ShutdownTimeout = time.Millisecond })
 	at := w.publish(follow("ann", "bob"))
 	answered := make(chan error, 1)
@@ -229,6 +230,7 @@ func TestShutdownTimeout(t *testing.T) {
 // frame that names the last call. So a client that sends a call meanwhile knows whether the server
 // has accepted the call.
 func TestShutdownNamesTheLastCallOfHTTP2(t *testing.T) {
+	t.Parallel()
 	ca := accesstest.NewAuthority(t)
 	withTLS := func(o *worldOptions) {
 		cert, key := ca.Server(t.TempDir())
@@ -298,6 +300,7 @@ func TestShutdownNamesTheLastCallOfHTTP2(t *testing.T) {
 // TestShutdownEndsStreams checks that the server ends streams, which do not end by themselves, with
 // an error that tells the client to call again.
 func TestShutdownEndsStreams(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	watch, err := w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck("")))
 	if err != nil {

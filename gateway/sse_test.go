@@ -228,6 +228,7 @@ func TestEventsEnd(t *testing.T) {
 
 // TestEventsAccess checks that a caller who may not call the method gets no stream by GET either.
 func TestEventsAccess(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	feed := connectv1.FeedServiceWatchFeedProcedure
 	for _, c := range []struct {

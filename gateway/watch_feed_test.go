@@ -195,6 +195,7 @@ func TestWatchFeedAtRandom(t *testing.T) {
 // TestWatchFeedInSilence checks that the server sends the last message again and again while
 // nothing changes.
 func TestWatchFeedInSilence(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withFeeds, func(o *worldOptions) { o.watchPeriod = time.Millisecond })
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "p"))
 	f := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: at})

@@ -69,7 +69,8 @@ type callableNode struct {
 // TestReadsSucceedWhileNodesFail demands that no read fails, and that each is answered as by a
 // process that has all rows, while nodes are killed, stand still, join and leave, and while the
 // NATS servers are restarted.
-func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel, because it keeps all processors busy
+func TestReadsSucceedWhileNodesFail(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*waitLimit)
 	defer cancel()
 	c := startNodes(ctx, t, "")

@@ -25,7 +25,7 @@ import (
 const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "6") // parallel tests mostly wait, for elections and disks
+	_ = flag.Set("test.parallel", "16") // parallel tests mostly wait, for elections and disks
 	if dir := os.Getenv(childEnv); dir != "" {
 		publishUntilKilled(dir)
 		return

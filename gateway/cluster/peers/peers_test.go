@@ -754,6 +754,7 @@ func TestSlowClientIsNotTheFaultOfTheNode(t *testing.T) {
 }
 
 func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
+	t.Parallel()
 	t.Run("no node", func(t *testing.T) {
 		_, err := forwardAsk(t, newTestPeers(t))
 		f := apierror.Of(err)

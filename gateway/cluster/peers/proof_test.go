@@ -166,6 +166,7 @@ func writeUntilRefused(w http.ResponseWriter, written *atomic.Int64) {
 // of another log, is older than the demanded position, is compressed or too large is never passed
 // on. The next node is asked. Without one, the call fails as unavailable.
 func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
+	t.Parallel()
 	const protoType = "application/proto"
 	const jsonType = "application/json"
 	valid := mustMarshal(t, &peerv1.AskResponse{
@@ -253,6 +254,7 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 // TestOnlyBadAnswersAreUnavailable checks that the client gets the same error as without any node
 // if all nodes of a partition give bad answers.
 func TestOnlyBadAnswersAreUnavailable(t *testing.T) {
+	t.Parallel()
 	addr := serveNode(t, "a", rawAnswer(http.StatusOK, "application/proto", []byte("garbage")))
 	_, err := forwardAsk(t, newTestPeers(t, Node{Name: "a", Addr: addr, Serves: events.AllPartitions()}))
 	f := apierror.Of(err)

@@ -56,6 +56,10 @@ func (hubBuilder) RebuildAfterErasure(context.Context) error {
 	return errors.New("nobody was erased")
 }
 
+// renewEvery is short because a change of the table waits for two renewals. A node is silent only
+// after placement.DefaultExpireAfter, also on a busy machine.
+const renewEvery = 50 * time.Millisecond
+
 // openTestNode opens the node node-1 with one store and an empty log. Its changer does not run, but
 // the node takes part in the cluster until the test ends.
 func openTestNode(t *testing.T) *Node {
@@ -87,6 +91,7 @@ func openTestNode(t *testing.T) *Node {
 	n, err := Open(t.Context(), Options{
 		Config: Config{Name: "node-1", Addr: "127.0.0.1:1", Copies: 1},
 		Log:    log, Hub: hub, Stores: stores, Erasure: part, Builder: hubBuilder{log, hub}, Logger: slog.New(slog.DiscardHandler),
+		RenewEvery: renewEvery,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +184,7 @@ func TestChangeIsDecidedAgainAfterWaiting(t *testing.T) {
 
 	// Another node serves what the new table gives to it.
 	other, err := placement.Open(ctx, placement.Options{
-		JS: n.Log.JetStream(), LogID: fmt.Sprintf("%x", n.Log.ID()), Copies: 1,
+		JS: n.Log.JetStream(), LogID: fmt.Sprintf("%x", n.Log.ID()), Copies: 1, RenewEvery: renewEvery,
 		Self: &placement.Member{Name: "node-2", Addr: "127.0.0.1:2"},
 	})
 	if err != nil {

@@ -54,6 +54,9 @@ type Options struct {
 	Erasure *erase.Part
 	Builder Builder
 	Logger  *slog.Logger
+	// RenewEvery is the time between two renewals of the node key; 0 means
+	// [placement.DefaultRenewEvery]. It must be the same for all nodes of a cluster.
+	RenewEvery time.Duration
 }
 
 // Builder builds the stores of the process.
@@ -118,6 +121,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		JS:             o.Log.JetStream(),
 		LogID:          fmt.Sprintf("%x", o.Log.ID()),
 		Copies:         o.Copies,
+		RenewEvery:     o.RenewEvery,
 		ReplaceAfter:   o.ReplaceAfter,
 		BucketReplicas: replicas,
 		Logger:         o.Logger,
