@@ -12,9 +12,14 @@ const (
 // machine has none with enough space. Containers often have one of 64 MiB.
 func memoryDisk() string {
 	var stat unix.Statfs_t
-	if err := unix.Statfs(sharedMemory, &stat); err != nil || stat.Type != unix.TMPFS_MAGIC || stat.Flags&unix.MS_NOEXEC != 0 {
+	if err := unix.Statfs(sharedMemory, &stat); err != nil || stat.Type != unix.TMPFS_MAGIC {
 		return ""
 	}
+	// The flag of statfs, ST_NOEXEC, is the same bit as that of mount.
+	if stat.Flags&unix.MS_NOEXEC != 0 {
+		return ""
+	}
+
 	if stat.Bavail*uint64(stat.Bsize) < memoryDiskBytes || unix.Access(sharedMemory, unix.W_OK|unix.X_OK) != nil {
 		return ""
 	}
